@@ -255,6 +255,38 @@ pool = partial(Pool, _mp_fn, nprocs=8)
 
 xmp.spawn(_mp_fn, args=(None,))
 """,
+    "XLA402: samples that are said to be shared out": f"""\
+{LINES}
+    if flags.sharded_by_folder:
+        rows = Rows(lines, 32)
+        fit(DataLoader(rows, batch_size=8, drop_last=True), torch_xla.device())
+
+
+xmp.spawn(_mp_fn, args=(None,))
+""",
+    "XLA405 XLA420: an error ends all cores": f"""\
+{XM}
+
+def _mp_fn(index, flags):
+    device = torch_xla.device()
+    torch.manual_seed(1)
+    model = torch.nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for i, (x, y) in enumerate(pl.MpDeviceLoader(flags.loader, device)):
+        loss = (model(x) - y).pow(2).mean()
+        if torch.isnan(loss):
+            raise ValueError("not a number")
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        optimizer.zero_grad()
+        if flags.debug:
+            break
+        if loss > 100:
+            break  # !XLA420
+
+
+xmp.spawn(_mp_fn, args=(None,))
+""",
     "XLA402: samples of which nobody gets a part": f"""\
 {LINES}
     rows = Rows(lines, 32)

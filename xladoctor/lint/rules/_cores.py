@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
+from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules._lightning import for_xla, several_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 
@@ -239,3 +240,12 @@ def starts_anew(model: FileModel, call: CallSite) -> bool:
     if single or "debug_single_process" in call.keywords:
         return False
     return start is None or model.literal(start) == "spawn"
+
+
+def ends_the_run(model: FileModel, guard: Guard, node: cst.CSTNode) -> bool:
+    """``if torch.isnan(loss): raise ValueError()`` before a node: it ends the other cores too."""
+    return (
+        isinstance(guard.node, cst.If)
+        and guard.node not in model.tree.ancestors(node)
+        and isinstance(last_of(guard.node.body), cst.Raise)
+    )

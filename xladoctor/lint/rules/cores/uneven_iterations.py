@@ -10,6 +10,7 @@ from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 
@@ -141,7 +142,7 @@ def _leaves(
         value = model.value(guard.test)
         clock = _asks_clock(model, guard.test)
         apart = value.local or guard.master is not None or clock or own_norm(model, guard)
-        if guard.node in inside | told or not apart:
+        if guard.node in inside | told or not apart or ends_the_run(model, guard, node):
             continue
         told.add(guard.node)
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"

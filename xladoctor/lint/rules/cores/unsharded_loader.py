@@ -126,6 +126,9 @@ def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     dataset = call.argument(0, "dataset")
     if dataset is None:
         return True
+    asked = (model.tree.text(one.test).lower() for one in model.guards(call.node) if one.when)
+    if any("shard" in test for test in asked):
+        return True  # ``if sharded_by_folder:``
     for node in _made_of(model, dataset):
         if differs(model, node):
             return True
