@@ -115,14 +115,14 @@ class Hooks:
     def is_module(self, cls: Class) -> bool:
         """Whether its objects are models."""
         return any(
-            base in know.MODULES or base in know.LIGHTNING_MODULES or _is_library_model(base)
+            base in know.MODULES or base in know.LIGHTNING_MODULES or is_library_model(base)
             for base in self.bases(cls)
         )
 
     def is_of_library(self, cls: Class) -> bool:
         """Whether it is a library's own model with some methods replaced."""
         return any(
-            _is_library_model(base) and not base.startswith("torch.") for base in self.bases(cls)
+            is_library_model(base) and not base.startswith("torch.") for base in self.bases(cls)
         )
 
     # What is called for every batch
@@ -185,15 +185,18 @@ class Hooks:
             # ``batch: dict[str, Any]``: the framework has moved what stands in it.
             dictionary = passed is not None and index == 1 and self._is_host(param)
             return container(passed) if dictionary else passed
-        if self._is_host(param):
-            return None
-        if know.NUMBER_NAME.search(name) or not _is_none(param.default):
-            return None
-        always = function.name.lstrip("_").startswith("forward") and param.default is None
-        # ``labels=None``: a tensor where it is given.
-        if always or _TENSOR_NAME.search(name) or name in self._as_tensors(function):
+        if self.takes_tensor(function, param):
             return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
         return None
+
+    def takes_tensor(self, function: Function, param: cst.Param) -> bool:
+        """Whether a parameter of a function of a model is a tensor, or None where none is given."""
+        name = param.name.value
+        if self._is_host(param) or know.NUMBER_NAME.search(name) or not _is_none(param.default):
+            return False
+        always = function.name.lstrip("_").startswith("forward") and param.default is None
+        # ``labels=None``: a tensor where it is given.
+        return always or bool(_TENSOR_NAME.search(name)) or name in self._as_tensors(function)
 
     def _is_host(self, param: cst.Param) -> bool:
         """Whether an annotation says that a parameter is no tensor."""
@@ -249,6 +252,8 @@ class Hooks:
             ):
                 given = (argument.value for argument in node.args)
                 yield from (x.value for x in given if isinstance(x, cst.Name) and x.value in wanted)
+            elif isinstance(node, cst.Call):
+                yield from {_given_to_layer(node, function)} & wanted
             elif (
                 isinstance(node, cst.Subscript)
                 and isinstance(node.value, cst.Name)
@@ -256,6 +261,21 @@ class Hooks:
                 and _slices(node)
             ):
                 yield node.value.value
+
+
+def _given_to_layer(call: cst.Call, method: Function) -> str:
+    """``x`` of ``self.head(x)``, of what is no method of the class: a module that it holds."""
+    func, owner = call.func, method.owner
+    first = call.args[0] if call.args else None
+    inner = (
+        isinstance(func, cst.Attribute)
+        and owner is not None
+        and is_name(func.value, method.parameters[0])
+        and func.attr.value not in owner.methods
+    )
+    if not inner or first is None or first.keyword is not None:
+        return ""
+    return first.value.value if isinstance(first.value, cst.Name) else ""
 
 
 _HOOKS = (
@@ -266,7 +286,8 @@ _HOOKS = (
 )
 
 
-def _is_library_model(dotted: str) -> bool:
+def is_library_model(dotted: str) -> bool:
+    """Whether a dotted name is a model class of a library."""
     pattern = _MODEL_PACKAGES.get(dotted.partition(".")[0])
     if pattern is None or dotted in _NOT_MODULES or know.NOT_MODELS.search(dotted):
         return False

@@ -273,16 +273,27 @@ TRAINER_CALLBACK_STEPS = frozenset(
     }
 )  # fmt: skip
 TRAINER_CALLBACK_EVALS = frozenset({"on_prediction_step"})
+#: Methods of model classes that make one.
+LOADS_MODEL = frozenset({"from_pretrained", "from_config", "_from_config"})
 #: The Trainer of transformers and of what is built on it, and the methods that it calls for each
 #: batch.
 TRAINERS = frozenset(
     f"{module}Trainer"
     for module in [
-        "transformers.", "transformers.Seq2Seq", "transformers.trainer.", "trl.SFT", "trl.DPO",
+        "transformers.", "transformers.Seq2Seq", "transformers.trainer.",
         "transformers.trainer_seq2seq.Seq2Seq", "optimum.neuron.Neuron", "optimum.tpu.",
-        "sentence_transformers.SentenceTransformer",
+        "optimum.neuron.Trainium", "optimum.neuron.Seq2SeqTrainium", "optimum.neuron.Seq2SeqNeuron",
+        "optimum.neuron.trainers.Neuron", "optimum.neuron.NeuronSFT", "optimum.neuron.NeuronORPO",
+        "adapters.Adapter", "adapters.Seq2SeqAdapter", "transformers.adapters.Adapter",
+        "sentence_transformers.SentenceTransformer", "trl.SFT", "trl.DPO", "trl.ORPO", "trl.KTO",
+        "trl.CPO", "trl.Reward", "trl.GRPO", "trl.trainer.sft_trainer.SFT",
+        "trl.trainer.dpo_trainer.DPO",
     ]
 )  # fmt: skip
+#: Functions that a Trainer is given and calls for each batch, with tensors on the device: outputs
+#: and labels in training, logits and labels in evaluation.
+GIVEN_TO_STEP = "compute_loss_func"
+GIVEN_TO_EVAL = "preprocess_logits_for_metrics"
 TRAINER_STEPS = frozenset({"compute_loss", "training_step", "_training_step"})
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Ends of names by which programs ask for the other cores, or give each its part of the data.

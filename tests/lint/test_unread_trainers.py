@@ -1,0 +1,284 @@
+"""Programs around the Trainer of transformers: the model it runs, what it hands on, its loops."""
+
+import pathlib
+
+import pytest
+from rule_helpers import found, marks, rows
+
+from xladoctor.lint import run
+from xladoctor.lint.engine import LintOptions
+
+
+def told(folder: pathlib.Path, **files: str) -> dict[str, set[tuple[int, str]]]:
+    """(row, code) of each file of a program, by the file's name."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    results = run.lint_files(sorted(folder.glob("*.py")), run.Plan(LintOptions()), jobs=1)
+    return {
+        pathlib.Path(item.filename).stem: {
+            (each.locations[0].row, each.code)
+            for each in (item.result.findings if item.result is not None else ())
+        }
+        for item in results
+    }
+
+
+TAGGER = """
+import torch
+import torch.nn.functional as F
+from transformers import BertModel, BertPreTrainedModel
+
+class Tagger(BertPreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.bert = BertModel(config)
+        self.head = torch.nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None):
+        states = self.bert(input_ids, attention_mask=attention_mask)[0]
+        logits = self.head(states)
+        kept = attention_mask.view(-1) == 1
+        loss = F.cross_entropy(logits.flatten(0, 1)[kept], labels.view(-1)[kept])  # !XLA202
+        self.last_loss = loss.item()  # !XLA101
+        return loss, logits
+"""
+NET = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(8, 2)
+
+    def forward(self, pixels=None, labels=None):
+        logits = self.head(pixels)
+        if logits.isnan().any():  # !XLA104
+            raise ValueError
+        return torch.nn.functional.cross_entropy(logits, labels), logits
+"""
+RUN = """
+{imports}
+from transformers import Trainer, TrainingArguments
+from models import {name}
+
+def main():
+    model = {made}
+    trainer = {trainer}
+    trainer.train()
+"""
+XLA = "import torch_xla.core.xla_model as xm"
+
+
+@pytest.mark.parametrize(
+    ("models", "name", "made", "trainer"),
+    [
+        (TAGGER, "Tagger", "Tagger.from_pretrained('base')", "Trainer(model=model, args=args)"),
+        (TAGGER, "Tagger", "Tagger(config)", "Trainer(model, args, train_dataset=data)"),
+        (TAGGER, "Tagger", "Tagger._from_config(config)", "Trainer(args=args, model=model)"),
+        (NET, "Net", "Net()", "Trainer(model=model, args=args)"),
+    ],
+)
+def test_the_model_that_a_trainer_is_given_runs_on_the_device(
+    tmp_path, models, name, made, trainer
+):
+    main = RUN.format(imports=XLA, name=name, made=made, trainer=trainer)
+    assert marks(models) <= told(tmp_path, models=models, run=main)["models"]
+
+
+def test_a_trainer_of_the_program_runs_its_model_too(tmp_path):
+    main = """
+import torch_xla.core.xla_model as xm
+from transformers import Seq2SeqTrainer
+from models import Net
+
+class Weighted(Seq2SeqTrainer):
+    def log(self, logs):
+        super().log(logs)
+
+trainer = Weighted(model=Net(), args=args)
+trainer.train()
+"""
+    assert marks(NET) <= told(tmp_path, models=NET, run=main)["models"]
+
+
+def test_a_trainer_for_another_device_says_nothing(tmp_path):
+    main = RUN.format(imports="", name="Net", made="Net()", trainer="Trainer(model=model)")
+    assert told(tmp_path, models=NET, run=main) == {"models": set(), "run": set()}
+
+
+def test_a_model_that_no_trainer_is_given_is_not_believed(tmp_path):
+    main = RUN.format(imports=XLA, name="Net", made="other()", trainer="Trainer(model=model)")
+    assert not told(tmp_path, models=NET, run=main)["models"]
+
+
+def test_weights_that_are_loaded_are_not_drawn_by_each_core(tmp_path):
+    main = """
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+from transformers import Trainer
+from models import Tagger
+
+def work(index):
+    Trainer(model=Tagger.from_pretrained("base"), args=args).train()
+
+xmp.spawn(work)
+"""
+    both = told(tmp_path, models=TAGGER, run=main)
+    assert not [row for part in both.values() for row, code in part if code == "XLA426"]
+
+
+LOOP = """
+import torch_xla.core.xla_model as xm
+from models import {name}
+
+def train(loader, config):
+    device = xm.xla_device()
+    model = {name}({given}).to(device)
+    for batch in loader:
+        batch = {batch}
+        loss = model(**batch)[0]
+        loss.backward()
+        xm.optimizer_step(optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        "{key: value.to(device) for key, value in batch.items()}",
+        "batch.to(device)",
+        "dict((key, value.to(device)) for key, value in batch.items())",
+    ],
+)
+def test_a_batch_gives_the_optional_parameters_of_forward(tmp_path, batch):
+    main = LOOP.format(name="Net", given="", batch=batch)
+    assert marks(NET) <= told(tmp_path, models=NET, run=main)["models"]
+
+
+def test_what_a_batch_on_the_host_gives_is_on_the_host(tmp_path):
+    main = LOOP.format(name="Net", given="", batch="{k: v.cpu() for k, v in batch.items()}")
+    models = NET.replace("logits.isnan()", "labels.isnan()")
+    assert not told(tmp_path, models=models, run=main)["models"] & marks(models)
+
+
+def test_settings_of_forward_are_no_tensors(tmp_path):
+    models = NET.replace("labels=None)", "labels=None, use_mean=None)").replace(
+        "logits.isnan().any()", "use_mean"
+    )
+    main = LOOP.format(name="Net", given="", batch="{k: v.to(device) for k, v in batch.items()}")
+    assert not told(tmp_path, models=models, run=main)["models"]
+
+
+GIVEN = """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+
+def best(logits, labels):
+    ids = logits.argmax(-1)
+    if (ids == 0).all():  # !XLA104
+        print("nothing but padding")
+    return ids
+
+def weighted(outputs, labels, num_items_in_batch=None):
+    loss = torch.nn.functional.cross_entropy(outputs, labels)
+    history.append(loss.item())  # !XLA101
+    return loss
+
+trainer = Trainer(
+    model, args, preprocess_logits_for_metrics=best, compute_loss_func=weighted,
+    compute_metrics=scores,
+)
+"""
+
+
+def test_functions_that_a_trainer_calls_for_each_batch():
+    assert marks(GIVEN) <= set(found(GIVEN))
+
+
+def test_metrics_are_computed_of_arrays():
+    program = GIVEN.replace("compute_metrics=scores", "compute_metrics=best").replace(
+        "preprocess_logits_for_metrics=best, compute_loss_func=weighted,", ""
+    )
+    assert not marks(GIVEN) & set(found(program))
+
+
+EVALUATION = """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+from transformers.trainer_pt_utils import nested_concat, nested_numpify
+
+class Scored(Trainer):
+    def evaluation_loop(self, dataloader, description, **settings):
+        {model}
+        model.eval()
+        losses, preds, seen = None, None, None
+        for step, batch in enumerate(dataloader):
+            {step}
+            if seen is None:
+                seen = labels.detach()
+            else:
+                seen = torch.cat((seen, labels.detach()))  # !XLA206
+            preds = logits if preds is None else nested_concat(preds, logits)  # !XLA206
+            if step == 0:
+                losses = loss
+            else:
+                losses = torch.cat([losses, loss])  # !XLA206
+        return nested_numpify(preds), seen.cpu()
+"""
+STEPS = {
+    "prediction_step": "loss, logits, labels = self.prediction_step(model, batch, False)",
+    "super": "loss, logits, labels = super().prediction_step(model, batch, False)",
+    "prepared": """batch = self._prepare_inputs(batch)
+            with torch.no_grad():
+                out = model(**batch)
+            loss, logits = out.loss.repeat(8), self.accelerator.gather_for_metrics(out.logits)
+            labels = self.gather_function(batch["labels"])""",
+    "model": """with torch.no_grad():
+                loss, logits = self.model(**batch)
+            labels = self._prepare_input(batch["labels"])""",
+}
+
+
+@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
+@pytest.mark.parametrize("model", ["model = self.model", "model = self._wrap_model(self.model)"])
+def test_what_an_evaluation_of_a_trainer_keeps_grows(model, step):
+    program = EVALUATION.format(model=model, step=step)
+    assert marks(program) <= set(found(program))
+
+
+def test_what_is_kept_on_the_host_does_not_grow_on_the_device():
+    step = (
+        STEPS["prediction_step"]
+        + """
+            loss, logits, labels = loss.cpu(), logits.cpu(), labels.cpu()"""
+    )
+    assert not rows(EVALUATION.format(model="model = self.model", step=step), "XLA206")
+
+
+def test_what_begins_anew_in_each_turn_does_not_grow():
+    program = """
+import torch
+import torch_xla.core.xla_model as xm
+
+def train(model, loader, optimizer):
+    device = xm.xla_device()
+    for batch in loader:
+        batch = batch.to(device)
+        kept = None
+        for index in range(4):
+            if kept is None:
+                kept = model(batch)
+            else:
+                kept = torch.cat([kept, model(batch)])
+        rows = batch
+        for index in range(4):
+            if index == 0:
+                rows = model(batch)
+            else:
+                rows = torch.cat([rows, model(batch)])
+        (kept.sum() + rows.sum()).backward()
+        xm.optimizer_step(optimizer)
+"""
+    assert not rows(program, "XLA206")
