@@ -3,7 +3,7 @@
 import pathlib
 
 import pytest
-from rule_helpers import found, marks, rows
+from rule_helpers import found, marked, marks, rows
 
 from xladoctor.lint import run
 from xladoctor.lint.engine import LintOptions
@@ -282,3 +282,163 @@ def train(model, loader, optimizer):
         xm.optimizer_step(optimizer)
 """
     assert not rows(program, "XLA206")
+
+
+CLIPPED = """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+
+class Annealed(Trainer):
+    def _inner_training_loop(self, batch_size=None, args=None, **settings):
+        model = self.model
+        for step, inputs in enumerate(self.get_train_dataloader()):
+            loss = self.training_step(model, inputs)
+            torch.nn.utils.clip_grad_norm_({parameters}, 1.0)  # here
+            {step}
+            self.lr_scheduler.step()
+            model.zero_grad()
+
+def work(index):
+    Annealed(model=net, args=settings).train()
+"""
+BY_HAND = "xm.optimizer_step(self.optimizer)"
+
+
+def test_a_loop_of_a_trainer_that_clips_before_its_own_reduction():
+    program = CLIPPED.format(parameters="model.parameters()", step=BY_HAND)
+    assert rows(program, "XLA303") == marked(program)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "step"),
+    [
+        ("amp.master_params(self.optimizer)", BY_HAND),
+        ("model.parameters()", "self.optimizer.step()"),
+    ],
+)
+def test_clips_that_no_reduction_of_the_program_follows(parameters, step):
+    assert not rows(CLIPPED.format(parameters=parameters, step=step), "XLA303")
+
+
+def test_a_clip_in_the_other_branch_than_the_reduction():
+    program = """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+
+class Either(Trainer):
+    def _inner_training_loop(self, args=None, **settings):
+        for step, inputs in enumerate(self.get_train_dataloader()):
+            loss = self.training_step(self.model, inputs)
+            if self.args.estimated:
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+                self.update(loss)
+            else:
+                xm.optimizer_step(self.optimizer)
+"""
+    assert not rows(program, "XLA303")
+
+
+ACCELERATED = """
+import torch
+import torch_xla.core.xla_model as xm
+from accelerate import Accelerator
+
+def main(model, loader):
+    accelerator = Accelerator()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for batch in loader:
+        with accelerator.accumulate(model):
+            loss = model(**batch).loss
+            accelerator.backward(loss)
+            {clip}  # here
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        "if accelerator.sync_gradients: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    ],
+)
+def test_a_plain_clip_before_the_step_of_accelerate(clip):
+    program = ACCELERATED.format(clip=clip)
+    assert rows(program, "XLA303") == marked(program)
+
+
+@pytest.mark.parametrize(
+    "clip",
+    [
+        "accelerator.clip_grad_norm_(model.parameters(), 1.0)",
+        "if accelerator.sync_gradients: accelerator.clip_grad_norm_(model.parameters(), 1.0)",
+        "accelerator.clip_grad_value_(model.parameters(), 1.0)",
+    ],
+)
+def test_a_clip_by_accelerate_reduces_first(clip):
+    assert not rows(ACCELERATED.format(clip=clip), "XLA303")
+
+
+def test_a_plain_clip_for_another_device_is_no_matter():
+    program = ACCELERATED.format(clip="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)")
+    assert not found(program.replace("import torch_xla.core.xla_model as xm\n", ""))
+
+
+OWN_ENGINE = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+class Trainer:
+    def __init__(self, model, loader):
+        self.model, self.loader = model, loader
+        self.optimizer = torch.optim.AdamW(model.parameters())
+
+    def fit(self, epochs):
+        device = xm.xla_device()
+        for epoch in range(epochs):
+            for batch in pl.MpDeviceLoader(self.loader, device):
+                loss = self.model(**batch).loss
+                self.optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)  # !XLA303
+                xm.optimizer_step(self.optimizer)
+"""
+OWN_RUN = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+from engine import Trainer
+
+def work(index):
+    device = xm.xla_device()
+    tokenizer = AutoTokenizer.from_pretrained("base")
+    model = AutoModelForMaskedLM.from_pretrained("base").to(device)
+    loader = torch.utils.data.DataLoader(texts(tokenizer), batch_size=8, drop_last=True)  # !XLA402
+    Trainer(model, loader).fit(3)
+
+xmp.spawn(work)
+"""
+
+
+def test_a_trainer_of_the_program_own_is_not_that_of_transformers(tmp_path):
+    both = told(tmp_path, engine=OWN_ENGINE, run=OWN_RUN)
+    assert marks(OWN_ENGINE) <= both["engine"]
+    assert marks(OWN_RUN) <= both["run"]
+
+
+def test_a_trainer_built_on_that_of_transformers_shares_the_samples_out(tmp_path):
+    engine = """
+from transformers import Trainer as Base
+
+class Trainer(Base):
+    def log(self, logs):
+        super().log(logs)
+"""
+    both = told(tmp_path, engine=engine, run=OWN_RUN)
+    assert not {code for _, code in both["run"]} & {"XLA402"}

@@ -38,7 +38,7 @@ _SHARES = frozenset(
 @rule("XLA402")
 def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     """Find loaders that run on every core and give each of them all the samples."""
-    if not model.is_xla or model.spmd or model.frameworks:
+    if not model.is_xla or model.spmd or model.driven_by:
         return
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
@@ -122,7 +122,8 @@ def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:
 def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     """Whether the dataset may hold this core's part only."""
     dataset = call.argument(0, "dataset")
-    if dataset is None:
+    told = (model.tree.text(guard.test).lower() for guard in model.guards(call.node) if guard.when)
+    if dataset is None or any("shard" in text for text in told):
         return True
     seen: list[cst.CSTNode] = [dataset]
     for name in [node for node in walk(dataset) if isinstance(node, cst.Name)]:
