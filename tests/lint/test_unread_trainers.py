@@ -442,3 +442,60 @@ class Trainer(Base):
 """
     both = told(tmp_path, engine=engine, run=OWN_RUN)
     assert not {code for _, code in both["run"]} & {"XLA402"}
+
+
+SETTINGS = """
+import torch_xla.core.xla_model as xm
+from dataclasses import dataclass, field
+from transformers import (
+    DataCollatorForSeq2Seq, DataCollatorWithPadding, HfArgumentParser, Seq2SeqTrainer,
+    TrainingArguments, default_data_collator,
+)
+
+@dataclass
+class Texts:
+    pad_to_max_length: bool = field(default={fill}, metadata={{"help": "pad all to one length"}})
+    padding: str = {padding}
+
+def main():
+    parser = HfArgumentParser((Texts, TrainingArguments))
+    texts, training = parser.parse_args_into_dataclasses()
+    padding = "max_length" if texts.pad_to_max_length else False
+
+    def prepare(rows):
+        return tokenizer(rows["text"], max_length=128, truncation=True, padding={given})
+
+    collator = {collator}  # here
+    Seq2SeqTrainer(model, training, data_collator=collator, train_dataset=rows.map(prepare))
+"""
+SEQ2SEQ = "DataCollatorForSeq2Seq(tokenizer, model=model)"
+CHOSEN = "default_data_collator if texts.pad_to_max_length else DataCollatorWithPadding(tokenizer)"
+
+
+@pytest.mark.parametrize(
+    ("fill", "padding", "given", "collator"),
+    [
+        (False, '"max_length"', "texts.padding", SEQ2SEQ),
+        (True, '"longest"', "padding", SEQ2SEQ),
+        (True, '"longest"', '"max_length" if texts.pad_to_max_length else False', SEQ2SEQ),
+        (True, '"longest"', "False", CHOSEN),
+        (True, '"longest"', "False", "None if texts.pad_to_max_length else " + SEQ2SEQ),
+    ],
+)
+def test_samples_that_settings_pad_to_one_length(fill, padding, given, collator):
+    program = SETTINGS.format(fill=fill, padding=padding, given=given, collator=collator)
+    assert not rows(program, "XLA209")
+
+
+@pytest.mark.parametrize(
+    ("fill", "padding", "given", "collator"),
+    [
+        (False, '"max_length"', "padding", SEQ2SEQ),
+        (True, '"longest"', "texts.padding", SEQ2SEQ),
+        (False, '"longest"', "padding", CHOSEN),
+        (True, '"longest"', "other.padding", SEQ2SEQ),
+    ],
+)
+def test_samples_that_settings_leave_as_they_are(fill, padding, given, collator):
+    program = SETTINGS.format(fill=fill, padding=padding, given=given, collator=collator)
+    assert rows(program, "XLA209") == marked(program)
