@@ -499,3 +499,50 @@ def test_samples_that_settings_pad_to_one_length(fill, padding, given, collator)
 def test_samples_that_settings_leave_as_they_are(fill, padding, given, collator):
     program = SETTINGS.format(fill=fill, padding=padding, given=given, collator=collator)
     assert rows(program, "XLA209") == marked(program)
+
+
+STEPS_BY = """
+import torch
+import torch_xla.core.xla_model as xm
+import {package}
+
+def train(model, loader):
+    device = xm.xla_device()
+    model = model.to(device)
+    optimizer = {made}  # here
+    for batch in loader:
+        loss = model(batch.to(device))
+        loss.backward()
+        xm.optimizer_step(optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "made"),
+    [
+        ("pytorch_optimizer", "pytorch_optimizer.Lamb(model.parameters(), lr=1e-3)"),
+        ("torch_optimizer", "torch_optimizer.Lamb(model.parameters())"),
+        ("adamp", "adamp.AdamP(model.parameters(), lr=1e-3)"),
+        ("transformers", "transformers.Adafactor(model.parameters())"),
+        ("transformers", "transformers.Adafactor(model.parameters(), scale_parameter=True)"),
+    ],
+)
+def test_optimizers_of_other_packages_that_read_in_every_step(package, made):
+    program = STEPS_BY.format(package=package, made=made)
+    assert rows(program, "XLA110") == marked(program)
+
+
+@pytest.mark.parametrize(
+    ("package", "made"),
+    [
+        ("pytorch_optimizer", "pytorch_optimizer.Lion(model.parameters(), lr=1e-3)"),
+        ("timm.optim", "timm.optim.Lamb(model.parameters())"),
+        (
+            "transformers",
+            "transformers.Adafactor(model.parameters(), lr=1e-3, scale_parameter=False, "
+            "relative_step=False)",
+        ),
+    ],
+)
+def test_optimizers_of_other_packages_that_read_nothing(package, made):
+    assert not rows(STEPS_BY.format(package=package, made=made), "XLA110")
