@@ -546,3 +546,45 @@ def test_optimizers_of_other_packages_that_read_in_every_step(package, made):
 )
 def test_optimizers_of_other_packages_that_read_nothing(package, made):
     assert not rows(STEPS_BY.format(package=package, made=made), "XLA110")
+
+
+READ_BY = """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+
+class Described(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False):
+        labels = inputs.pop("labels")
+        words = {call}  # here
+        return model(**inputs, labels=labels).loss
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.processing_class.decode(labels[0])",
+        "self.tokenizer.convert_ids_to_tokens(labels[0])",
+        'self.tokenizer.pad({"input_ids": labels}, return_tensors="pt", pad_to_multiple_of=128)',
+        'self.processor(images=inputs["pixel_values"], return_tensors="pt")',
+        'image_processor(inputs["pixel_values"], return_tensors="pt")',
+        'feature_extractor(labels, sampling_rate=16000, padding="max_length")',
+    ],
+)
+def test_tokenizers_and_processors_take_what_they_are_given_to_the_host(call):
+    program = READ_BY.format(call=call)
+    assert rows(program, "XLA101") == marked(program)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.processor(labels)",  # may be a module
+        "self.tokenizer(labels)",  # of images, say
+        "self.tokenizer(texts, text_target=names, padding='max_length')",
+        "self.decoder.decode(labels)",
+    ],
+)
+def test_modules_of_such_names_read_nothing(call):
+    assert not rows(READ_BY.format(call=call), "XLA101")

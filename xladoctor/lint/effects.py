@@ -198,7 +198,7 @@ class Effects:
             tensor, how = self._device_tensor(call.positional), How.CAST
         elif tensor is None and call.method in COPIES:
             tensor = copied_to_host(self._model, call)
-        elif tensor is None and (tells_text(call) or self._looks(call, name)):
+        elif tensor is None and (tells_text(call) or processes(call) or self._looks(call, name)):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:
             yield Event(Effect.READ, call.node, call, name, tensor, how)
@@ -438,11 +438,25 @@ class Effects:
 
 def tells_text(call: CallSite) -> bool:
     """``tokenizer.decode(ids)`` takes the ids to the host, whatever they are on."""
-    if call.name is not None or call.method not in {"decode", "batch_decode"}:
+    if call.name is not None or call.method not in know.TELLS_IDS:
         return False
     text = dotted_text(call.receiver) if call.receiver is not None else None
     named = know.TOKENIZER_NAME.search((text or "").rpartition(".")[2])
     return call.method == "batch_decode" or named is not None
+
+
+def processes(call: CallSite) -> bool:
+    """``processor(images=pixels, return_tensors="pt")``, ``tokenizer.pad({"input_ids": ids})``.
+
+    These make arrays or lists of what they are given. A module that is called so takes no such
+    arguments.
+    """
+    if call.name is not None or call.target is not None:
+        return False
+    pads = call.method == "pad" and call.receiver is not None
+    text = dotted_text(call.receiver if pads and call.receiver is not None else call.node.func)
+    named = know.TOKENIZER_NAME.search((text or "").rpartition(".")[2])
+    return named is not None and (pads or not know.OF_PROCESSORS.isdisjoint(call.keywords))
 
 
 def _is_cast(name: str) -> bool:

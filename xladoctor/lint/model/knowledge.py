@@ -144,7 +144,16 @@ DATASETS = frozenset(
     f"torch.utils.data.{name}" for name in ("TensorDataset", "Subset", "random_split")
 )
 #: What makes texts of numbers, by what everybody calls it.
-TOKENIZER_NAME = re.compile(r"(^|_)(tokeni[sz]er|tok|processor)$", re.IGNORECASE)
+TOKENIZER_NAME = re.compile(
+    r"(^|_)(tokeni[sz]er|tok|processor|processing_class|feature_extractor)$", re.IGNORECASE
+)
+#: Methods of tokenizers that take ids to the host; and arguments that only tokenizers and the
+#: processors of transformers take, which make lists or arrays of what they are given.
+TELLS_IDS = frozenset({"decode", "batch_decode", "convert_ids_to_tokens"})
+OF_PROCESSORS = frozenset(
+    {"text", "images", "audio", "text_target", "return_tensors", "padding", "truncation",
+     "sampling_rate", "add_special_tokens"}
+)  # fmt: skip
 #: Functions (and methods of tensors) that take a tensor apart: a tuple of tensors.
 GIVES_PARTS = frozenset(
     f"torch.{name}"
