@@ -539,8 +539,10 @@ def test_optimizers_of_other_packages_that_read_in_every_step(package, made):
         ("timm.optim", "timm.optim.Lamb(model.parameters())"),
         (
             "transformers",
-            "transformers.Adafactor(model.parameters(), lr=1e-3, scale_parameter=False, "
-            "relative_step=False)",
+            (
+                "transformers.Adafactor(model.parameters(), lr=1e-3, scale_parameter=False, "
+                "relative_step=False)"
+            ),
         ),
     ],
 )
@@ -588,3 +590,61 @@ def test_tokenizers_and_processors_take_what_they_are_given_to_the_host(call):
 )
 def test_modules_of_such_names_read_nothing(call):
     assert not rows(READ_BY.format(call=call), "XLA101")
+
+
+LOADERS = """
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
+from transformers import Trainer
+
+class Balanced(Trainer):
+    def get_train_dataloader(self):
+        {lines}
+
+def work(index):
+    Balanced(model=net, args=settings, train_dataset=rows).train()
+
+xmp.spawn(work)
+"""
+MADE = "DataLoader(self.train_dataset, batch_size=8, drop_last=True, {})"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"return {MADE.format('shuffle=True')}  # here",
+        f"return {MADE.format('sampler=RandomSampler(self.train_dataset)')}  # here",
+        f"""order = SequentialSampler(self.train_dataset)
+        return {MADE.format("sampler=order")}  # here""",
+        f"""loader = {MADE.format("collate_fn=self.data_collator")}  # here
+        return loader""",
+    ],
+)
+def test_loaders_that_a_trainer_takes_as_they_are(lines):
+    program = LOADERS.format(lines=lines)
+    assert rows(program, "XLA402") == marked(program)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        f"return self.accelerator.prepare({MADE.format('shuffle=True')})",
+        f"""loader = {MADE.format("shuffle=True")}
+        return self.accelerator.prepare(loader)""",
+        f"return {MADE.format('sampler=self._get_train_sampler()')}",
+        f"return {MADE.format('batch_sampler=self.batches()')}",
+        f"""order = DistributedSampler(self.train_dataset, num_replicas=8, rank=index)
+        return {MADE.format("sampler=order")}""",
+        """rows = self.train_dataset.shard(xm.xrt_world_size(), xm.get_ordinal())
+        return DataLoader(rows, batch_size=8, drop_last=True)""",
+        "return super().get_train_dataloader()",
+    ],
+)
+def test_loaders_of_a_trainer_that_share_the_samples_out(lines):
+    assert not rows(LOADERS.format(lines=lines), "XLA402")
+
+
+def test_a_trainer_of_one_process_has_nobody_to_share_with():
+    program = LOADERS.format(lines=f"return {MADE.format('shuffle=True')}")
+    assert not rows(program.replace("xmp.spawn(work)", "work(0)"), "XLA402")
