@@ -54,7 +54,9 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
             # In a function that the loop calls, a name starts anew with every call, as a rule.
             function = model.function_of(node)
             if isinstance(target, cst.Name):
-                anew = not carried(model, function, target.value)
+                # What another loop hands round (blocks of a model) begins anew in this one.
+                handing = carried(model, function, target.value)
+                anew = handing is None or loop.node not in model.tree.ancestors(handing.node)
             else:
                 anew = _set_by_others(model, node, loop.node, target)
         if anew:
