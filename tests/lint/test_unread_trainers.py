@@ -648,3 +648,42 @@ def test_loaders_of_a_trainer_that_share_the_samples_out(lines):
 def test_a_trainer_of_one_process_has_nobody_to_share_with():
     program = LOADERS.format(lines=f"return {MADE.format('shuffle=True')}")
     assert not rows(program.replace("xmp.spawn(work)", "work(0)"), "XLA402")
+
+
+BLOCKS = """
+import torch
+import torch_xla.core.xla_model as xm
+
+class Up(torch.nn.Module):
+    def __init__(self, count):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 4) for _ in range(count))
+
+    def forward(self, hidden, skipped):
+        for layer in self.layers:
+            hidden = torch.cat([hidden, skipped[-1]], dim=1)
+            skipped = skipped[:-1]
+            hidden = layer(hidden)
+        return hidden
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Up(2) for _ in range(3))
+
+    def forward(self, hidden):
+        for block in self.blocks:
+            hidden = block(hidden, (hidden, hidden))
+        return hidden
+
+def train(loader, optimizer):
+    device = xm.xla_device()
+    net = Net().to(device)
+    for batch in loader:
+        net(batch.to(device)).sum().backward()
+        xm.optimizer_step(optimizer)
+"""
+
+
+def test_blocks_that_widen_what_they_are_given_begin_anew_in_each_step():
+    assert not rows(BLOCKS, "XLA206")

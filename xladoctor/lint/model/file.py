@@ -90,7 +90,7 @@ class FileModel(FileCode):
         return frozenset().union(*map(self._program.frameworks, (self._part, *above)))
 
     @functools.cached_property
-    def driven_by(self) -> frozenset[str]:
+    def led_by(self) -> frozenset[str]:
         """Which of these run its loops: not one beside which it takes its steps by torch_xla."""
         own = self.frameworks & {"accelerate", "transformers"}
         by_hand = bool(own) and any(part.steps_by_hand for part in (self, *self.linked))

@@ -28,7 +28,7 @@ _OF_MODULES = frozenset({"parameters", "named_parameters", "state_dict", "load_s
 @rule("XLA424")
 def shared_model(model: FileModel) -> Iterator[Problem]:
     """Find ``global_model.to(device)`` and ``MpModelWrapper`` in what every core runs."""
-    if model.target < _SINCE or not model.is_xla or model.spmd or model.driven_by:
+    if model.target < _SINCE or not model.is_xla or model.spmd or model.led_by:
         return
     for move in model.methods("to"):
         entry = model.on_every_core(move.node)

@@ -43,7 +43,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
         return
     if "transformers" in model.frameworks:
         yield from _of_trainers(model)
-    if model.driven_by:
+    if model.led_by:
         return
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):

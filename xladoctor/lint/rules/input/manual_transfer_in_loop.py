@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @rule("XLA603")
 def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
     """Find loops whose body moves what was loaded on the host; one problem a way through it."""
-    prepared = model.driven_by or "accelerate" in model.frameworks
+    prepared = model.led_by or "accelerate" in model.frameworks
     if not model.is_xla or (prepared and not _by_fabric_alone(model)):
         return
     arrays = uploads_of_arrays(model)

@@ -49,7 +49,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         yield from clipped_by_fabric(model)
     if "accelerate" in model.frameworks:
         yield from clipped_under_accelerate(model, _CLIPS)
-    if model.driven_by:
+    if model.led_by:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
