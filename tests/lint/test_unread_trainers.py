@@ -687,3 +687,72 @@ def train(loader, optimizer):
 
 def test_blocks_that_widen_what_they_are_given_begin_anew_in_each_step():
     assert not rows(BLOCKS, "XLA206")
+
+
+COPY = """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import TrainingArguments
+from models import Net
+
+class Trainer:
+    def __init__(self, model, args, train_dataset=None):
+        self.model, self.args, self.train_dataset = model, args, train_dataset
+
+    def get_train_dataloader(self):
+        return make_loader(self.train_dataset, self.args)
+
+    def compute_loss(self, model, inputs):
+        {read}
+        return model(**inputs)[0]
+
+    def training_step(self, model, inputs):
+        loss = self.compute_loss(model, self.prepared(inputs))
+        loss.backward()
+        return loss.detach()
+
+    def prediction_step(self, model, inputs):
+        return self.compute_loss(model, self.prepared(inputs))
+
+    def evaluation_loop(self, loader):
+        return [self.prediction_step(self.model, inputs) for inputs in loader]
+
+    def train(self):
+        model = self.wrapped(self.model)
+        for inputs in self.get_train_dataloader():
+            self.training_step(model, inputs)
+            xm.optimizer_step(self.optimizer)
+
+class Logged(Trainer):
+    def log(self, logs):
+        print(logs)
+
+trainer = Logged(Net(), args, train_dataset=rows)
+trainer.train()
+"""
+
+
+def test_a_changed_copy_of_the_trainer_runs_its_model_on_the_device(tmp_path):
+    run_ = COPY.format(read="seen.append(inputs['labels'].sum().item())  # !XLA101")
+    both = told(tmp_path, models=NET, run=run_)
+    assert marks(NET) <= both["models"]
+    assert marks(run_) <= both["run"]
+
+
+def test_flags_in_a_batch_are_no_tensors(tmp_path):
+    run_ = COPY.format(read="with_loss = 1 if inputs.get('return_loss', None) else 0")
+    both = told(tmp_path, models=NET, run=run_)
+    assert not {code for _, code in both["run"]} & {"XLA104"}
+
+
+def test_a_model_that_keeps_modules_by_any_name_is_loaded_as_itself(tmp_path):
+    models = TAGGER.replace(
+        "        self.head = torch",
+        "        for name in config.names:\n"
+        "            setattr(self, name, torch.nn.Embedding(8, 8))\n"
+        "        self.head = torch",
+    )
+    main = RUN.format(
+        imports=XLA, name="Tagger", made="Tagger.from_pretrained('base')", trainer="Trainer(model)"
+    )
+    assert marks(models) <= told(tmp_path, models=models, run=main)["models"]

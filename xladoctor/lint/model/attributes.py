@@ -86,7 +86,7 @@ class Attributes:
         if step is None or step.owner is None or not self._flow.belief.believes():
             return part
         hooks = self._flow.hooks
-        if node.attr.value in MODELS and hooks.inherits(step.owner, know.TRAINERS):
+        if node.attr.value in MODELS and hooks.is_trainer(step.owner):
             return part.but(on_device=True)  # ``self.model`` of a Trainer
         lightning = hooks.inherits(step.owner, know.LIGHTNING_MODULES)
         return part.but(on_device=True) if lightning and hooks.hook(step) else part

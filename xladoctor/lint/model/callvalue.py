@@ -252,7 +252,7 @@ class CallEvaluator:
             self.enter(None, method, value, arguments)
         else:
             fill(self._flow, instance, spread(arguments))
-        if self._flow.hooks.inherits(cls, know.TRAINERS):
+        if self._flow.hooks.is_trainer(cls):
             self._back.trained(arguments)
         return value
 

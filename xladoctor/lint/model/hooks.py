@@ -112,6 +112,19 @@ class Hooks:
         """Whether a class has one of these bases."""
         return not names.isdisjoint(self.bases(cls))
 
+    def is_trainer(self, cls: Class) -> bool:
+        """Whether it is built on the Trainer of transformers, or is a copy of it."""
+        return self.inherits(cls, know.TRAINERS) or self._methods(cls) >= know.OF_TRAINERS
+
+    def _methods(self, cls: Class, depth: int = _DEEPEST) -> set[str]:
+        """The names of its methods, of those of its bases in the program too."""
+        found = set(cls.methods)
+        for base in cls.bases if depth else ():
+            outer = self._names.definition(base)
+            if isinstance(outer, Class) and outer is not cls:
+                found |= self._methods(outer, depth - 1)
+        return found
+
     def is_module(self, cls: Class) -> bool:
         """Whether its objects are models."""
         return any(
@@ -133,7 +146,10 @@ class Hooks:
         if owner is None:
             return None
         for bases, steps, evals in _HOOKS:
-            if function.name in steps | evals and self.inherits(owner, bases):
+            of_trainer = bases is know.TRAINERS
+            if function.name in steps | evals and (
+                self.is_trainer(owner) if of_trainer else self.inherits(owner, bases)
+            ):
                 return LoopKind.STEP if function.name in steps else LoopKind.EVAL
         return None
 
@@ -175,7 +191,7 @@ class Hooks:
         if self.hook(function) is None and not self.is_of_model(function):
             return None
         name = param.name.value
-        if self.inherits(owner, know.TRAINERS):
+        if self.is_trainer(owner):
             return _of_trainer(name)
         if self.inherits(owner, know.CALLBACKS):
             return self._of_callback(name, function)

@@ -303,6 +303,12 @@ TRAINERS = frozenset(
 #: and labels in training, logits and labels in evaluation.
 GIVEN_TO_STEP = "compute_loss_func"
 GIVEN_TO_EVAL = "preprocess_logits_for_metrics"
+#: What a batch may hold for the model of transformers that is no tensor.
+FLAGS_OF_BATCHES = frozenset({"return_loss", "return_dict", "use_cache"})
+#: Methods that a class has that is a copy of it, changed by the program.
+OF_TRAINERS = frozenset(
+    {"compute_loss", "training_step", "prediction_step", "get_train_dataloader", "evaluation_loop"}
+)
 TRAINER_STEPS = frozenset({"compute_loss", "training_step", "_training_step"})
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Ends of names by which programs ask for the other cores, or give each its part of the data.

@@ -98,7 +98,9 @@ class MethodEvaluator:
     ) -> Value | None:
         """What a method of the program gives, or a module that an object keeps."""
         name = func.attr.value
-        result = None
+        result = self._loaded(node, name, receiver)
+        if result is not None:
+            return result
         if receiver.instance is None and receiver.classes:
             result = self._of_one_of(node, name, receiver, arguments)
         known = receiver.instance is not None or bool(receiver.makes)
@@ -191,9 +193,6 @@ class MethodEvaluator:
             return self._calls.enter(None, function.function, function, ())
         if name in know.MASTER_ATTRIBUTES:  # ``trainer.is_world_process_zero()``
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
-        loaded = self._loaded(node, name, receiver)
-        if loaded is not None:
-            return loaded
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
         inner = receiver.instance is not None and not know.ANSWERS.search(name)
@@ -213,10 +212,13 @@ class MethodEvaluator:
 
     def _loaded(self, node: cst.Call, name: str, receiver: Value) -> Value | None:
         """``Tagger.from_pretrained(path)`` of a model of the program built on a library's."""
-        models = (cls for cls in receiver.makes if self._flow.hooks.is_of_library(cls))
         if name not in know.LOADS_MODEL:
             return None
-        makes = frozenset(models)
+        makes = frozenset(
+            cls
+            for cls in receiver.makes
+            if self._flow.hooks.is_of_library(cls) and self._flow.classes.method(cls, name) is None
+        )
         return self._calls.one_of(node, Value(Kind.FUNCTION, makes=makes), ()) if makes else None
 
     def _is_trainers(self, holder: cst.BaseExpression, receiver: Value, frame: Frame) -> bool:
@@ -228,7 +230,7 @@ class MethodEvaluator:
             owner = receiver.instance.cls if receiver.instance is not None else None
         if owner is None:
             return receiver.type_name in know.TRAINERS
-        return self._flow.hooks.inherits(owner, know.TRAINERS)
+        return self._flow.hooks.is_trainer(owner)
 
     def _named(self, node: cst.Call, arguments: Arguments) -> Arguments:
         """Arguments that cannot be followed are what their names say."""

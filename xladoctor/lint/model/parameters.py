@@ -42,7 +42,7 @@ class Parameters:
             name = param.name.value
             default = self._flow.evaluator.evaluate(param.default, frame) if param.default else None
             value = given.get(name)
-            if value is None:
+            if value is None or (value == UNKNOWN and self._flow.hooks.hook(function)):
                 value = self._passed(function, index, param, default)
             elif of_module:
                 value = where_it_trains(value)

@@ -69,7 +69,7 @@ class CalledPerBatch:
     def _is_trainer(self, call: cst.Call) -> bool:
         """``MyTrainer(model, ...)``, of a class that is built on the Trainer of transformers."""
         cls = self._flow.target(call)
-        return isinstance(cls, Class) and self._flow.hooks.inherits(cls, know.TRAINERS)
+        return isinstance(cls, Class) and self._flow.hooks.is_trainer(cls)
 
     def _of_trainer(
         self, given: Mapping[str, cst.BaseExpression]
