@@ -756,3 +756,42 @@ def test_a_model_that_keeps_modules_by_any_name_is_loaded_as_itself(tmp_path):
         imports=XLA, name="Tagger", made="Tagger.from_pretrained('base')", trainer="Trainer(model)"
     )
     assert marks(models) <= told(tmp_path, models=models, run=main)["models"]
+
+
+CALLBACKS = """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer, TrainerCallback
+
+class Watched(TrainerCallback):
+    def __init__(self, model):
+        self.model = model
+        self.before = {}
+
+    def on_step_end(self, args, state, control, **kwargs):
+        for name, weight in kwargs["model"].named_parameters():
+            if weight.isnan().any():  # !XLA104
+                raise ValueError(name)
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        for name, weight in self.model.named_parameters():
+            self.before[name] = weight.detach().cpu()  # !XLA101
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        print(logs["loss"], kwargs["optimizer"])
+
+class Logged(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False):
+        outputs = model(**inputs)
+        right = outputs.logits.argmax(-1) == inputs["labels"]
+        self.log({"right": right.float().mean()})  # !XLA101
+        self.log({"rate": self.lr_scheduler.get_last_lr()[0]})
+        if self.state.global_step % 50 == 0:
+            self.seen = outputs.loss.item()  # !XLA113
+        return outputs.loss
+"""
+
+
+def test_callbacks_and_logs_of_a_trainer():
+    told_of = {(row, code) for row, code in found(CALLBACKS) if code != "XLA905"}
+    assert told_of == marks(CALLBACKS)

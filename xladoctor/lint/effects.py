@@ -227,7 +227,9 @@ class Effects:
         """Whether a call looks at the values of what it is given: it is known to, or says so."""
         if name is not None:
             return Effect.READ in name.effects
-        if call.name is None and (self._is_writer(call) or self._acts(call)):
+        if call.name is None and (
+            self._is_writer(call) or self._acts(call) or self._is_log_of_trainer(call)
+        ):
             return True
         torchs = call.name is not None and call.name.startswith(("torch.", "torch_xla."))
         return call.target is None and not torchs and bool(know.READER.search(call.last))
@@ -238,6 +240,15 @@ class Effects:
             return False
         parts = (self._model, *self._model.linked)
         return any(know.SIMULATIONS.match(name) for part in parts for name in part.named)
+
+    def _is_log_of_trainer(self, call: CallSite) -> bool:
+        """``self.log({"accuracy": right.mean()})`` of a Trainer, whose callbacks print it."""
+        if call.method != "log" or call.receiver is None or call.target is not None:
+            return False
+        instance = self._model.value(call.receiver).instance
+        return instance is not None and not know.TRAINERS.isdisjoint(
+            self._model.library_bases(instance.cls)
+        )
 
     def _is_writer(self, call: CallSite) -> bool:
         """A method of a logger, by its name: TensorBoard's writer goes by many names."""

@@ -86,8 +86,10 @@ class Attributes:
         if step is None or step.owner is None or not self._flow.belief.believes():
             return part
         hooks = self._flow.hooks
-        if node.attr.value in MODELS and hooks.is_trainer(step.owner):
-            return part.but(on_device=True)  # ``self.model`` of a Trainer
+        if node.attr.value in MODELS and (
+            hooks.is_trainer(step.owner) or hooks.inherits(step.owner, know.TRAINER_CALLBACKS)
+        ):
+            return part.but(on_device=True)  # ``self.model`` of a Trainer, or of its callback
         lightning = hooks.inherits(step.owner, know.LIGHTNING_MODULES)
         return part.but(on_device=True) if lightning and hooks.hook(step) else part
 

@@ -14,11 +14,11 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.contained import container
+from xladoctor.lint.model.contained import container, dictionary
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.syntax import Class, walk
-from xladoctor.lint.model.values import NUMBER, Kind, Value
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,6 +204,13 @@ class Hooks:
         if self.takes_tensor(function, param):
             return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
         return None
+
+    def passed_beside(self, function: Function) -> Value | None:
+        """What ``**kwargs`` of a callback of a Trainer holds: the model, among others."""
+        owner = function.owner
+        if owner is None or not self.inherits(owner, know.TRAINER_CALLBACKS):
+            return None
+        return dictionary([("model", Value(Kind.MODEL, on_device=True)), (None, UNKNOWN)])
 
     def takes_tensor(self, function: Function, param: cst.Param) -> bool:
         """Whether a parameter of a function of a model is a tensor, or None where none is given."""

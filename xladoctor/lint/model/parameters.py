@@ -50,6 +50,9 @@ class Parameters:
         for star in (params.star_arg, params.star_kwarg):
             if isinstance(star, cst.Param):
                 frame.env[star.name.value] = given.get(star.name.value, UNKNOWN)
+        beside = self._flow.hooks.passed_beside(function)
+        if beside is not None and isinstance(params.star_kwarg, cst.Param):
+            frame.env[params.star_kwarg.name.value] = beside
         method = function
         while method.owner is None and method.outer is not None and frame.instance is not None:
             method = method.outer  # a function in a method: its ``self`` is that of the method
