@@ -795,3 +795,54 @@ class Logged(Trainer):
 def test_callbacks_and_logs_of_a_trainer():
     told_of = {(row, code) for row, code in found(CALLBACKS) if code != "XLA905"}
     assert told_of == marks(CALLBACKS)
+
+
+FORWARD = """
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import PreTrainedModel, Trainer
+
+class Pool(torch.nn.Module):
+    def forward(self, states, mask):
+        lengths = mask.sum(1)
+        return torch.stack([states[i, : lengths[i]].mean(0) for i in range(4)])  # !XLA108
+
+class Scorer(PreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
+        self.pool = Pool()
+        self.calls = 0
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None):
+        states = self.embed(input_ids)
+        for layer in self.layers:
+            dropped = torch.rand([])
+            skip = self.training and dropped < self.config.layerdrop
+            if not skip:  # !XLA207
+                states = layer(states)
+        logits = self.pool(states, attention_mask)
+        loss = torch.nn.functional.cross_entropy(logits, labels)
+        self.calls += 1
+        if self.calls % 100 == 0:
+            print("loss", loss)  # !XLA113
+        return loss, logits
+
+Trainer(model=Scorer(config), args=args).train()
+"""
+
+
+def test_what_a_forward_pass_of_a_trainer_asks_of_tensors():
+    assert marks(FORWARD) <= set(found(FORWARD))
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "code"),
+    [
+        ("lengths = mask.sum(1)", "lengths = [8, 8, 8, 8]", "XLA108"),
+        ("torch.rand([])", "torch.ones([])", "XLA207"),
+        ('print("loss", loss)', "self.calls = 0", "XLA113"),
+    ],
+)
+def test_a_forward_pass_that_asks_nothing(written, instead, code):
+    assert not rows(FORWARD.replace(written, instead), code)

@@ -35,7 +35,7 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
         loop, guard = model.step_loop(node), _every_so_often(model, node)
         if loop is None or guard is None or model.in_step_closure(node):
             continue
-        if loop.implicit and not _of_trainer(model, loop):
+        if loop.implicit and not _goes_backward_after(model, loop):
             continue
         row = model.row(node)
         if (
@@ -56,10 +56,14 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _of_trainer(model: FileModel, loop: Loop) -> bool:
-    """``compute_loss`` of a Trainer of transformers, which goes backward and steps behind it."""
-    owner = loop.function.owner if loop.function is not None else None
-    return owner is not None and not TRAINERS.isdisjoint(model.library_bases(owner))
+def _goes_backward_after(model: FileModel, loop: Loop) -> bool:
+    """``forward`` of a model, ``compute_loss`` of a Trainer of transformers: the step goes on."""
+    function = loop.function
+    owner = function.owner if function is not None else None
+    if function is None or owner is None:
+        return False
+    forward = function.name == "forward" and model.is_module(owner)
+    return forward or not TRAINERS.isdisjoint(model.library_bases(owner))
 
 
 def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
