@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
-_MAPPINGS = frozenset({Kind.CONTAINER, Kind.DEVICE_TENSOR})
 _TEXT_METHODS = ("__format__", "__str__", "__repr__")
 
 
@@ -178,8 +177,7 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                # A batch whose loader nobody has read: that it is a mapping is written here.
-                unnamed += [element_of(value)] if value.kind in _MAPPINGS else []
+                unnamed += _under_names(value)
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -264,11 +262,13 @@ class CallEvaluator:
             called = Value(Kind.MODEL, origin=called.origin, on_device=True)
         if called.type_name == know.DATA_PARALLEL:
             return self._back.data_parallel(arguments)
-        name = "forward" if called.kind is Kind.MODEL else "__call__"
+        # A model's own ``__call__`` goes around ``forward``, or stands for it.
+        names = ("__call__", "forward") if called.kind is Kind.MODEL else ("__call__",)
         self._flow.memory.place(called)
         given_back = [
             self.enter(node, method, called.but(instance=instance), arguments)
             for instance in self._flow.classes.objects(called)
+            for name in names
             if (method := self._flow.classes.method(instance.cls, name)) is not None
         ]
         if given_back:
@@ -310,6 +310,13 @@ class CallEvaluator:
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.belief.steps())
+
+
+def _under_names(value: Value) -> list[Value]:
+    """What ``**value`` holds: a batch (``self.loss(**batch)``) holds tensors as it is one."""
+    if value.kind is Kind.DEVICE_TENSOR:
+        return [value]
+    return [element_of(value)] if value.kind is Kind.CONTAINER else []
 
 
 def _without_default(

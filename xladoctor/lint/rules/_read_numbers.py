@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel
 
+_OF_TURNS = frozenset({"builtins.enumerate", "builtins.zip"})
 #: What makes a number of a list.
 _OF_LISTS = frozenset(f"builtins.{name}" for name in ("sum", "max", "min"))
 
@@ -22,6 +23,8 @@ def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a Python number was read from the device: ``n = mask.sum().item()``."""
     if isinstance(node, cst.BinaryOperation):
         return was_read(model, node.left) or was_read(model, node.right)
+    if isinstance(node, cst.Name) and _is_of_turn(model, node):
+        return True
     made = list(made_of(model, node)) if isinstance(node, cst.Name) else []
     return bool(made) and all(
         isinstance(one, cst.Call)
@@ -30,6 +33,48 @@ def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
         and (model.effects.is_read(one) or _is_of_list(model, one))
         for one in made
     )
+
+
+def _is_of_turn(model: FileModel, name: cst.Name) -> bool:
+    """``for row, n in zip(rows, lengths.tolist())``: one of such a list in each turn."""
+    found = [_gone_over(model, one.node) for one in model.bindings(name.value, name)]
+    return (
+        bool(found)
+        and all(one is not None and was_listed(model, one) for one in found)
+        and model.value(name).kind is Kind.NUMBER
+        and model.hot_loop(name) is not None
+    )
+
+
+def _gone_over(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
+    """What the target of a loop, or a part of it, is taken from."""
+    places: list[int] = []
+    child = target
+    for parent in model.tree.ancestors(target):
+        if isinstance(parent, cst.For | cst.CompFor):
+            return _part(model, parent.iter, places[::-1]) if child is parent.target else None
+        if isinstance(parent, cst.Tuple | cst.List):
+            places += [at for at, one in enumerate(parent.elements) if one is child]
+        elif not isinstance(parent, cst.Element):
+            return None
+        child = parent
+    return None
+
+
+def _part(
+    model: FileModel, over: cst.BaseExpression, places: list[int]
+) -> cst.BaseExpression | None:
+    """What of ``enumerate(zip(a, b))`` stands at a place of each turn."""
+    if not isinstance(over, cst.Call):
+        return None if places else over
+    call = model.call(over)
+    if call.has_star or not places:
+        return None if places or call.name in _OF_TURNS else over
+    if call.name == "builtins.enumerate" and places[0] == 1 and call.positional:
+        return _part(model, call.positional[0], places[1:])
+    if call.name == "builtins.zip" and places[0] < len(call.positional):
+        return _part(model, call.positional[places[0]], places[1:])
+    return None
 
 
 def was_listed(model: FileModel, node: cst.BaseExpression) -> bool:
