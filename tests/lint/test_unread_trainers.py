@@ -585,6 +585,8 @@ def test_tokenizers_and_processors_take_what_they_are_given_to_the_host(call):
         "self.processor(labels)",  # may be a module
         "self.tokenizer(labels)",  # of images, say
         "self.tokenizer(texts, text_target=names, padding='max_length')",
+        "self.tokenizer(labels, return_tensors='pt', padding='max_length')",  # texts
+        "self.processor(text=labels, return_tensors='pt', padding='max_length')",
         "self.decoder.decode(labels)",
     ],
 )

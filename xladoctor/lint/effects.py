@@ -198,7 +198,10 @@ class Effects:
             tensor, how = self._device_tensor(call.positional), How.CAST
         elif tensor is None and call.method in COPIES:
             tensor = copied_to_host(self._model, call)
-        elif tensor is None and (tells_text(call) or processes(call) or self._looks(call, name)):
+        elif tensor is None and (given := processed(call)):
+            inner = [part for value in given for part in literal_parts(value)]
+            tensor, how = self._device_tensor([*given, *inner]), How.LIBRARY
+        elif tensor is None and (tells_text(call) or self._looks(call, name)):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:
             yield Event(Effect.READ, call.node, call, name, tensor, how)
@@ -456,18 +459,24 @@ def tells_text(call: CallSite) -> bool:
     return call.method == "batch_decode" or named is not None
 
 
-def processes(call: CallSite) -> bool:
-    """``processor(images=pixels, return_tensors="pt")``, ``tokenizer.pad({"input_ids": ids})``.
+def processed(call: CallSite) -> Sequence[cst.BaseExpression]:
+    """What ``processor(images=pixels, return_tensors="pt")`` makes arrays of.
 
-    These make arrays or lists of what they are given. A module that is called so takes no such
-    arguments.
+    ``tokenizer.pad({"input_ids": ids})`` makes lists of all. Tokenizers that are called take texts
+    alone, and a module that is called so takes no such arguments.
     """
     if call.name is not None or call.target is not None:
-        return False
+        return ()
     pads = call.method == "pad" and call.receiver is not None
     text = dotted_text(call.receiver if pads and call.receiver is not None else call.node.func)
-    named = know.TOKENIZER_NAME.search((text or "").rpartition(".")[2])
-    return named is not None and (pads or not know.OF_PROCESSORS.isdisjoint(call.keywords))
+    last = (text or "").rpartition(".")[2]
+    if know.TOKENIZER_NAME.search(last) is None:
+        return ()
+    named = [value for key, value in call.keywords.items() if key in know.PROCESSED]
+    if pads:
+        return [*call.positional, *call.keywords.values()]
+    sure = know.PROCESSOR_NAME.search(last) and not know.OF_PROCESSORS.isdisjoint(call.keywords)
+    return [*named, *(call.positional if sure else ())]
 
 
 def _is_cast(name: str) -> bool:

@@ -147,9 +147,11 @@ DATASETS = frozenset(
 TOKENIZER_NAME = re.compile(
     r"(^|_)(tokeni[sz]er|tok|processor|processing_class|feature_extractor)$", re.IGNORECASE
 )
-#: Methods of tokenizers that take ids to the host; and arguments that only tokenizers and the
-#: processors of transformers take, which make lists or arrays of what they are given.
+#: Methods of tokenizers that take ids to the host; what processors of transformers make arrays of,
+#: and arguments that nothing else takes.
 TELLS_IDS = frozenset({"decode", "batch_decode", "convert_ids_to_tokens"})
+PROCESSED = frozenset({"images", "audio", "audios", "videos", "raw_speech"})
+PROCESSOR_NAME = re.compile(r"(image|video|audio)_?processor$|feature_extractor$", re.IGNORECASE)
 OF_PROCESSORS = frozenset(
     {"text", "images", "audio", "text_target", "return_tensors", "padding", "truncation",
      "sampling_rate", "add_special_tokens"}

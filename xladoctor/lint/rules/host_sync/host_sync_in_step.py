@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.effects import How, processes
+from xladoctor.lint.effects import How, processed
 from xladoctor.lint.library import Effect
 from xladoctor.lint.rewrites.accumulate import accumulate_fix
 from xladoctor.lint.rewrites.closures import closure_fix
@@ -61,7 +61,7 @@ def _words(event: Event, loop: Loop) -> tuple[str, str]:
         )
     if event.how is How.LIBRARY:
         spelled = event.call.name or f".{event.call.method}"
-        if processes(event.call):
+        if processed(event.call):
             return f"`{event.call.written}()` reads", _PROCESSED
         advice = "log every 100 steps in a step closure: xm.add_step_closure(log, args=(...))"
         return f"`{spelled}()` reads", _ADVICE.get(spelled, advice)
