@@ -91,9 +91,16 @@ class FileModel(FileCode):
 
     @functools.cached_property
     def led_by(self) -> frozenset[str]:
-        """Which of these run its loops: not one beside which it takes its steps by torch_xla."""
+        """The frameworks that take the file's steps: not a Trainer that is given a loop of its own.
+
+        Nor one of which a program with its own loop takes the arguments alone, nor one beside which
+        the program, in this file or a linked one, takes its steps by torch_xla.
+        """
         own = self.frameworks & {"accelerate", "transformers"}
-        by_hand = bool(own) and any(part.steps_by_hand for part in (self, *self.linked))
+        alone = own == self.frameworks == {"transformers"} and any(
+            loop.kind is LoopKind.STEP and not loop.implicit for loop in self.loops
+        )
+        by_hand = alone or (bool(own) and any(part.steps_by_hand for part in (self, *self.linked)))
         return self.frameworks - own if by_hand else self.frameworks
 
     @functools.cached_property
@@ -200,6 +207,10 @@ class FileModel(FileCode):
             of_batches: Ask for batches: those of which the gradients are added up count apart.
         """
         return self._regions.throttled(node, of_batches=of_batches)
+
+    def holds_step(self, guard: Guard) -> bool:
+        """Whether the optimizer steps under a condition alone: it is true once for each step."""
+        return self._regions.holds_step(guard)
 
     def in_step_closure(self, node: cst.CSTNode) -> bool:
         """Whether it is in a function given to ``add_step_closure`` (or only called from one)."""

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
-_MEETS = frozenset({f"{_XM}mesh_reduce", f"{_XM}rendezvous"})
+_MEETS = {
+    f"{_XM}mesh_reduce": "ends the graph, gathers pickled data of all cores and reads it here",
+    f"{_XM}rendezvous": "ends the graph, gathers pickled data of all cores and reads it here",
+    f"{_XM}do_on_ordinals": "brings its data to the host, and lets all cores wait for each other",
+}
 #: Methods of frameworks' objects in which the cores meet, and the classes of these.
 _METHODS = {
     "wait_for_everyone": "accelerate.Accelerator",
@@ -57,7 +61,7 @@ def _meeting(model: FileModel, call: CallSite) -> str | None:
     """What a call of the cores' meeting on the host does; None if it is none."""
     if call.name in _MEETS:
         name = call.name.rpartition(".")[2]
-        return f"xm.{name} ends the graph, gathers pickled data of all cores and reads it here, "
+        return f"xm.{name} {_MEETS[call.name]}, "
     if (
         call.name is None
         and call.method in _METHODS
@@ -93,11 +97,25 @@ def _decides(model: FileModel, guard: Guard) -> bool:
 
     Nor what ``if step % 500 == 0:`` leaves to its ``else``: nearly all steps.
     """
-    if guard.runs is OnXla.YES or isinstance(guard.node, cst.While):
+    if guard.runs is OnXla.YES or isinstance(guard.node, cst.While) or model.holds_step(guard):
+        return False
+    if guard.when and _has_begun(guard.test):
         return False
     if guard.when or not isinstance(guard.node, cst.If):
         return True
     return not model.throttled(guard.node.body.body[0])
+
+
+def _has_begun(test: cst.BaseExpression) -> bool:
+    """``if step > 0:``, ``if count >= 1:``: all turns but the first."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    against = test.comparisons[0]
+    least = against.comparator.value if isinstance(against.comparator, cst.Integer) else ""
+    return isinstance(test.left, cst.Name) and (
+        (isinstance(against.operator, cst.GreaterThan) and least == "0")
+        or (isinstance(against.operator, cst.GreaterThanEqual) and least == "1")
+    )
 
 
 def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:

@@ -16,6 +16,7 @@ from xladoctor.lint.rules._constants import constant, default_of
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
+from xladoctor.lint.rules._lightning_gone import MODULE, is_own
 from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
@@ -64,6 +65,19 @@ _OLD = {
     "test_percent_check": "limit_test_batches=...",
     "max_nb_epochs": "max_epochs=...",
     "default_save_path": "default_root_dir=...",
+    "add_row_log_interval": "log_every_n_steps=...",
+    "gradient_clip": "gradient_clip_val=...",
+    "min_nb_epochs": "min_epochs=...",
+    "nb_gpu_nodes": "num_nodes=...",
+    "nb_sanity_val_steps": "num_sanity_val_steps=...",
+    "overfit_pct": "overfit_batches=...",
+    "print_nan_grads": "detect_anomaly=True",
+    "progress_bar_callback": "enable_progress_bar=... or callbacks=[TQDMProgressBar()]",
+    "show_progress_bar": "enable_progress_bar=...",
+    "use_amp": "precision=...",
+    "automatic_optimization": "an attribute of that name of the module",
+    "enable_pl_optimizer": "nothing: it is gone without a replacement",
+    "truncated_bptt_steps": "nothing: cut the sequences in training_step",
 }
 #: Precisions that Lightning's XLAPrecision refuses (it knows 32-true, 16-true and bf16-true).
 _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
@@ -143,7 +157,13 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
 @functools.cache
 def _names_gone() -> Mapping[str, str]:
     """Name to what to write in its place."""
-    return {row["name"]: row["instead"] for row in catalogue.table("frameworks")["gone"]}
+    last = {
+        f"lightning.pytorch.{name}": f"what came after it: {row['release']} is the last that had it"
+        for row in catalogue.table("lightning")["last"]
+        for name in row["names"]
+    }
+    rows = catalogue.table("frameworks")["gone"]
+    return last | {row["name"]: row["instead"] for row in rows}
 
 
 @functools.cache
@@ -221,7 +241,7 @@ def _of_classes(model: FileModel) -> Iterator[Problem]:
     for made, arguments in _arguments_gone().items():
         last = made.rpartition(".")[2]
         for call in model.calls():
-            if call.last != last or not (call.name or "").startswith("lightning.pytorch."):
+            if call.last != last or not _is_of(model, call, made):
                 continue
             for name in call.keywords.keys() & arguments.keys():
                 yield model.problem(
@@ -229,6 +249,18 @@ def _of_classes(model: FileModel) -> Iterator[Problem]:
                     f"Lightning 2 has no {name} here: {last} raises TypeError",
                     suggestion=f"write {arguments[name]}",
                 )
+
+
+def _is_of(model: FileModel, call: CallSite, wanted: str) -> bool:
+    """Whether a call makes an object of a class, or calls that method of one."""
+    if (call.name or "").startswith("lightning.pytorch."):
+        return True
+    of, method = wanted.rpartition(".")[::2]
+    if call.receiver is None or method != call.method:
+        return False
+    if of == MODULE and isinstance(call.node.func, cst.Attribute):
+        return is_own(model, call.node.func)
+    return of in TRAINERS and made_in(model, call.receiver, TRAINERS) is not None
 
 
 def _resumed(model: FileModel) -> Iterator[Problem]:

@@ -30,7 +30,7 @@ _OWN = (OPTIMIZER_STEP, REDUCE, *ALL_REDUCE)
 @rule("XLA302")
 def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
     """Find plain optimizer steps on several cores that reduce no gradients, or step twice."""
-    if not model.is_xla or model.frameworks:
+    if not model.is_xla or model.led_by:
         return
     yield from _twice(model)
     if not model.multi_core or reduces_gradients(model, beside=_OWN):
