@@ -848,3 +848,56 @@ def test_what_a_forward_pass_of_a_trainer_asks_of_tensors():
 )
 def test_a_forward_pass_that_asks_nothing(written, instead, code):
     assert not rows(FORWARD.replace(written, instead), code)
+
+
+AVERAGED = """
+import copy
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+
+class Averaged(Trainer):
+    def save_model(self, output_dir=None, _internal_call=False):
+        super().save_model(output_dir, _internal_call)
+        if self.args.should_save:
+            {saved}
+"""
+
+
+def test_weights_that_a_trainer_saves_by_torch_save():
+    program = AVERAGED.format(saved="torch.save(self.model.state_dict(), 'average.bin')  # here")
+    assert rows(program, "XLA721") == marked(program)
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        "torch.save(self.args, 'arguments.bin')",
+        "torch.save({k: v.cpu() for k, v in self.model.state_dict().items()}, 'average.bin')",
+        "self._save(output_dir)",
+        "xm.save(self.model.state_dict(), 'average.bin')",
+    ],
+)
+def test_what_a_trainer_saves_without_its_device(saved):
+    assert not rows(AVERAGED.format(saved=saved), "XLA721")
+
+
+@pytest.mark.parametrize(
+    ("logged", "told_of"), [("loss", True), ("loss.detach()", True), ("step", False)]
+)
+def test_what_accelerate_logs_in_every_step_is_read(logged, told_of):
+    program = f"""
+import torch_xla.core.xla_model as xm
+from accelerate import Accelerator
+
+def main(model, optimizer, loader):
+    accelerator = Accelerator(log_with="tensorboard")
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    for step, batch in enumerate(loader):
+        loss = model(**batch).loss
+        accelerator.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        accelerator.log({{"loss": {logged}}}, step=step)  # here
+"""
+    assert rows(program, "XLA101") == (marked(program) if told_of else [])

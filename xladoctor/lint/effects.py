@@ -245,10 +245,16 @@ class Effects:
         return any(know.SIMULATIONS.match(name) for part in parts for name in part.named)
 
     def _is_log_of_trainer(self, call: CallSite) -> bool:
-        """``self.log({"accuracy": right.mean()})`` of a Trainer, whose callbacks print it."""
+        """``self.log({"accuracy": right.mean()})`` of a Trainer, whose callbacks print it.
+
+        Also ``accelerator.log(...)``, whose trackers write it down.
+        """
         if call.method != "log" or call.receiver is None or call.target is not None:
             return False
-        instance = self._model.value(call.receiver).instance
+        value = self._model.value(call.receiver)
+        if value.type_name == know.ACCELERATOR_CLASS:
+            return True
+        instance = value.instance
         return instance is not None and not know.TRAINERS.isdisjoint(
             self._model.library_bases(instance.cls)
         )
