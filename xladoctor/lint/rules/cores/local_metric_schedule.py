@@ -93,12 +93,14 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
         if plateau is None or trainer is None:
             continue
         for call in logged_by_each_core(model, owner):
+            followed = logged_names(model, call) & _monitored(model, made)
             name = call.argument(0, "name")
-            if name is None or logged_names(model, call).isdisjoint(_monitored(model, made)):
+            if not followed:
                 continue
+            said = repr(min(map(str, followed))) if name is None else snippet(model, name)
             yield model.problem(
                 call.node,
-                f"{snippet(model, name)} is the number of each core's own batches, and "
+                f"{said} is the number of each core's own batches, and "
                 "ReduceLROnPlateau follows it: the cores choose different learning rates, and "
                 "their models drift apart",
                 suggestion="sync_dist=True",
