@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
-from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._constants import constant, of_settings
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning_hooks import logs
@@ -124,5 +124,6 @@ def _each(model: FileModel, value: cst.BaseExpression) -> list[cst.BaseExpressio
     each: list[cst.BaseExpression] = []
     for one in found or [value]:
         parts = [one.body, one.orelse] if isinstance(one, cst.IfExp) else []
-        each += [part for inner in parts for part in _each(model, inner)] or [one]
+        whole = of_settings(model, one) if isinstance(one, cst.Attribute) else ()
+        each += [part for inner in parts for part in _each(model, inner)] or whole or [one]
     return each
