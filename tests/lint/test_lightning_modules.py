@@ -336,3 +336,50 @@ def test_cores_and_paths_of_settings(machine):
 def test_settings_of_one_core_or_other_devices(accelerator, devices):
     program = SETTINGS.format(accelerator=accelerator, devices=devices, machine="load(cfg)")
     assert "XLA406" not in {code for _, code in found(program)}
+
+
+FABRIC = """
+import json
+
+import lightning as L
+import torch
+from lightning.fabric.strategies import XLAStrategy
+
+
+def note(numbers):
+    with open("numbers.json", "w") as file:  # !XLA406
+        json.dump(numbers, file)
+
+
+def evaluate(fabric, net):
+    print("evaluation")  # !XLA401
+    if fabric.is_global_zero:
+        print("by one core")
+    note({{}})
+
+
+def run(fabric):
+    net = fabric.setup(torch.nn.Linear(3, 3))
+    evaluate(fabric, net)
+    torch.save(net.state_dict(), "net.pt")  # !XLA406
+    fabric.print("done")
+
+
+def report():
+    print("nobody launches this")
+
+
+def main(devices={devices}):
+    fabric = L.Fabric(accelerator="{accelerator}", devices=devices, strategy=XLAStrategy())
+    fabric.launch(run)
+    print("done")
+    report()
+"""
+
+
+def test_what_fabric_launches_runs_on_each_core():
+    program = FABRIC.format(devices=8, accelerator="tpu")
+    told = {(row, code) for row, code in found(program) if code in {"XLA401", "XLA406"}}
+    assert told == marks(program)
+    alone = FABRIC.format(devices=1, accelerator="tpu")
+    assert not {code for _, code in found(alone)} & {"XLA401", "XLA406"}

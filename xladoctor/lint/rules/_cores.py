@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.rules._fabric import fabric_of_cores, launched
 from xladoctor.lint.rules._lightning import for_xla, several_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 
@@ -76,13 +77,20 @@ def every_core(model: FileModel, node: cst.CSTNode) -> Entry | None:
 
 
 def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
-    """The ``Trainer`` on several TPU cores that runs the methods of modules and callbacks there."""
+    """The ``Trainer`` on several TPU cores that runs methods of modules and callbacks there.
+
+    Or ``Fabric``, of what it launches.
+    """
     function = model.function_of(node)
     if "lightning" not in model.frameworks or function is None:
         return None
     method = run_by_lightning(model, function)
-    trainer = trainer_of_cores(model) if method is not None else None
-    return None if trainer is None or method is None else Entry(method, trainer.node)
+    if method is not None:
+        trainer = trainer_of_cores(model)
+        return None if trainer is None else Entry(method, trainer.node)
+    started = launched(model, function)
+    fabric = fabric_of_cores(model, sharded=True) if started is not None else None
+    return None if fabric is None else Entry(started, fabric.node)
 
 
 def trainer_of_cores(model: FileModel) -> CallSite | None:
