@@ -176,6 +176,8 @@ SPAWNERS = {
     "accelerate.launchers.notebook_launcher": "function",
     "torch_xla.experimental.pjrt.spawn": "fn",
 }
+#: What makes a class whose objects hold what they are given, in order and by name.
+NAMED_TUPLE = "collections.namedtuple"
 #: Runs a function for each core in a thread of its own (2019, no longer maintained).
 DATA_PARALLEL = "torch_xla.distributed.data_parallel.DataParallel"
 STEP_CLOSURES = frozenset({f"{XM}.add_step_closure"})
