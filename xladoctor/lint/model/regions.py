@@ -77,7 +77,8 @@ class Regions:
     def _is_within(self, node: cst.CSTNode) -> bool:
         """Whether a loop is one of no batches and epochs, which runs whole in each step."""
         loop = self.loop_at(node)
-        return loop is not None and loop.kind is LoopKind.OTHER
+        other = loop is not None and loop.kind is LoopKind.OTHER
+        return other and any(self.hot(node, kind) is not None for kind in HOT)
 
     def hot(self, node: cst.CSTNode, kind: LoopKind) -> Loop | None:
         """The loop of a kind that runs a node in every iteration, here or through calls."""

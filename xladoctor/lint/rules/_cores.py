@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Entry, Kind, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
-from xladoctor.lint.rules._lightning import for_xla, several_cores
+from xladoctor.lint.rules._lightning import COMMAND_LINES, FROM_OPTIONS, for_xla, several_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def trainer_of_cores(model: FileModel) -> CallSite | None:
 
 
 def _trainer_of_cores(model: FileModel) -> CallSite | None:
-    for call in model.calls("lightning.pytorch.Trainer"):
+    for call in model.calls("lightning.pytorch.Trainer", FROM_OPTIONS, *COMMAND_LINES):
         if for_xla(model, call) is not None and several_cores(model, call):
             return call
     return None
