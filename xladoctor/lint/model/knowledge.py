@@ -122,8 +122,8 @@ REDUCES = frozenset(
 REDUCE_METHODS = frozenset(
     {"gather", "reduce", "gather_for_metrics", "all_gather", "_nested_gather"}
 )
-#: Methods of Accelerate and of Trainers that hand on what they are given, made longer.
-PAD_METHODS = frozenset({"pad_across_processes", "_pad_across_processes"})
+#: Methods of Accelerate and of Trainers that hand on what they are given: made longer, or bare.
+HANDS_ON = frozenset({"pad_across_processes", "_pad_across_processes", "unwrap_model"})
 #: What everybody calls such functions, whoever wraps them: ``compat.mesh_reduce(...)``.
 NAMED_REDUCES = frozenset({"mesh_reduce", "all_reduce", "allreduce", "all_gather", "allgather"})
 
