@@ -39,10 +39,12 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
 
     And in loops over epochs, which a core leaves with all the steps that the others still take.
     """
-    if not model.is_xla or model.spmd or model.led_by:
+    if not model.is_xla or model.spmd or model.looped_by:
         return
     # The step, and what all cores meet in, may stand in another file than the loop over epochs.
     asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if is_wrapped(model, _WRAPPERS) else [])]
+    if "accelerate" in model.led_by:
+        asked.append(Effect.OPTIMIZER_STEP)  # of an optimizer that it prepared: reduces first
     events = [event for part in (model, *model.linked) for event in part.effects.of(*asked)]
     collectives = {event.call.node: event.call for event in events if event.call is not None}
     met_in: dict[Loop, list[CallSite]] = {}
