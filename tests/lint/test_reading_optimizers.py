@@ -28,6 +28,7 @@ def train(model, loader, criterion):
         ("torch_optimizer", "torch_optimizer.Lamb(model.parameters(), lr=0.01)"),
         ("torch_optimizer as optim", "optim.AdamP(model.parameters())"),
         ("pytorch_optimizer", "pytorch_optimizer.SWATS(model.parameters())"),
+        ("pytorch_optimizer", "pytorch_optimizer.Lamb(model.parameters())"),
         ("timm.optim", "timm.optim.NvNovoGrad(model.parameters())"),
         ("timm.optim.adafactor", "timm.optim.adafactor.Adafactor(model.parameters())"),
         ("transformers", "transformers.Adafactor(model.parameters(), lr=None)"),
@@ -43,7 +44,7 @@ def test_optimizers_that_read(package, made):
     ("package", "made"),
     [
         ("torch_optimizer", "torch_optimizer.DiffGrad(model.parameters())"),
-        ("pytorch_optimizer", "pytorch_optimizer.Lamb(model.parameters())"),
+        ("pytorch_optimizer", "pytorch_optimizer.Lion(model.parameters())"),
         ("timm.optim", "timm.optim.Lamb(model.parameters())"),
         (
             "transformers",

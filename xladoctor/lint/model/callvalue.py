@@ -21,6 +21,7 @@ from xladoctor.lint.model.contained import (
     element_of,
     first_origin,
     spread,
+    under_names,
     without_places,
 )
 from xladoctor.lint.model.dotted import dotted_text
@@ -30,7 +31,7 @@ from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.records import fill
 from xladoctor.lint.model.reflected import Reflected
 from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value, any_local, join
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
 from xladoctor.lint.model.words import for_others
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                unnamed += _under_names(value)
+                unnamed += under_names(value)
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -188,6 +189,7 @@ class CallEvaluator:
         if unnamed:
             value = functools.reduce(join, unnamed)
             given.update((name, value) for name in _without_default(function, names, given))
+            given.update(self._or_none(function, names, given, value))
         if isinstance(params.star_kwarg, cst.Param):
             named = {*function.parameters, *function.keyword_only}
             more = [(name, given.pop(name)) for name in list(given) if name not in named]
@@ -199,6 +201,17 @@ class CallEvaluator:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)
         return self._flow.enter(node, function, bound.instance, given, named=by_name)
+
+    def _or_none(
+        self, function: Function, names: Sequence[str], given: Collection[str], value: Value
+    ) -> Iterator[tuple[str, Value]]:
+        """``forward(input_ids=None, labels=None)``: what ``**batch`` gives if it holds them."""
+        params = function.node.params
+        for one in (*params.params, *params.kwonly_params) if value.is_device_tensor else ():
+            name = one.name.value
+            open_ = (name in names or name in function.keyword_only) and name not in given
+            if open_ and one.default is not None and self._flow.hooks.takes_tensor(function, one):
+                yield name, join(value, NUMBER)
 
     def _on_each_road(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``wrapped(model)(x)`` of what is a model on one road and an object on the other."""
@@ -238,6 +251,8 @@ class CallEvaluator:
             self.enter(None, method, value, arguments)
         else:
             fill(self._flow, instance, spread(arguments))
+        if self._flow.hooks.is_trainer(cls):
+            self._back.trained(arguments)
         return value
 
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
@@ -246,6 +261,10 @@ class CallEvaluator:
         if called.kind is Kind.DEVICE_TENSOR:
             # What ``.to(device)`` gave back is a module after all: nobody calls a tensor.
             called = Value(Kind.MODEL, origin=called.origin, on_device=True)
+        if called.type_name == know.NAMED_TUPLE:
+            return container(None, tuple(one for _, one in arguments)).but(
+                type_name=know.NAMED_TUPLE
+            )
         if called.type_name == know.DATA_PARALLEL:
             return self._back.data_parallel(arguments)
         # A model's own ``__call__`` goes around ``forward``, or stands for it.
@@ -296,13 +315,6 @@ class CallEvaluator:
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.belief.steps())
-
-
-def _under_names(value: Value) -> list[Value]:
-    """What ``**value`` holds: a batch (``self.loss(**batch)``) holds tensors as it is one."""
-    if value.kind is Kind.DEVICE_TENSOR:
-        return [value]
-    return [element_of(value)] if value.kind is Kind.CONTAINER else []
 
 
 def _without_default(

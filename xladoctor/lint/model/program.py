@@ -19,7 +19,14 @@ from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.names import LinkedNames, Names
 from xladoctor.lint.model.parsing import parsed
-from xladoctor.lint.model.purpose import found_members, spmd_is_on, used_frameworks
+from xladoctor.lint.model.purpose import (
+    TRAINER_PACKAGES,
+    derived_frameworks,
+    found_members,
+    own_trainers,
+    spmd_is_on,
+    used_frameworks,
+)
 from xladoctor.lint.model.regions import Regions
 from xladoctor.lint.model.syntax import Forest, Tree, walk
 
@@ -67,8 +74,30 @@ class Part:
         self.names = Names(self.tree)
         self.members = found_members(self.tree, self.names, device)
         self.is_xla = bool(self.members)
-        self.frameworks = used_frameworks(self.tree, self.names)
+        self._used = used_frameworks(self.tree, self.names)
+        self.trainers = own_trainers(self.tree, self.names)
         self.imports: list[Part] = []
+
+    @functools.cached_property
+    def frameworks(self) -> frozenset[str]:
+        """Which frameworks it trains with, also through a class of a file that it imports.
+
+        To be asked once the parts of a program know what they import.
+        """
+        if not self.imports:
+            return self._used
+        imported = {name.rpartition(".")[2] for name in self.names.imported()}
+        return self._used.union(
+            framework
+            for part in self.below
+            for name, framework in part.derived.items()
+            if name in imported
+        )
+
+    @functools.cached_property
+    def derived(self) -> Mapping[str, str]:
+        """Its classes that are built on a framework's."""
+        return derived_frameworks(self.tree, self.names)
 
     @functools.cached_property
     def spmd(self) -> bool:
@@ -150,6 +179,21 @@ class Program:
         """The files that a file imports or that import it, also in turn."""
         above = self.above(part)
         return [other for other in self.parts if other in part.below or other in above]
+
+    def frameworks(self, part: Part) -> frozenset[str]:
+        """Which frameworks a file uses: a Trainer of the program may be its own from the start."""
+        named = [
+            [cls for cls in other.tree.classes.values() if cls.name == name]
+            for name in part.trainers
+            for other in part.below
+        ]
+        made = [cls for classes in named for cls in classes]
+        own = {cls.name for cls in made} >= part.trainers and not any(
+            base.partition(".")[0] in {"", *TRAINER_PACKAGES}
+            for cls in made
+            for base in self.flow.hooks.bases(cls)
+        )
+        return part.frameworks - {"transformers"} if own and part.trainers else part.frameworks
 
     @functools.cached_property
     def sites(self) -> dict[cst.Call, CallSite]:

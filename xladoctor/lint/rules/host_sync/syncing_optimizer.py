@@ -21,7 +21,8 @@ def syncing_optimizer(model: FileModel) -> Iterator[Problem]:
     """Find optimizers that were measured to read values on the host."""
     if not model.is_xla:
         return
-    loop = next((loop for loop in model.loops if loop.kind is LoopKind.STEP), None)
+    loops = [loop for part in (model, *model.linked) for loop in part.loops]
+    loop = next((loop for loop in loops if loop.kind is LoopKind.STEP), None)
     if loop is None:
         return
     for call in model.calls():
@@ -42,7 +43,7 @@ def syncing_optimizer(model: FileModel) -> Iterator[Problem]:
 
 def _measured(model: FileModel, call: CallSite) -> Mapping[str, Any] | None:
     """What was measured of the optimizer that a call makes, if it reads."""
-    if call.target is not None or call.last not in _by_name():
+    if call.target is not None or call.last not in _by_name() or call.has_star:
         return None
     for row in _by_name()[call.last]:
         if not (call.name or "").startswith(f"{row['module']}."):
@@ -56,6 +57,8 @@ def _measured(model: FileModel, call: CallSite) -> Mapping[str, Any] | None:
 def _suggestion(row: Mapping[str, Any]) -> str:
     """The setting without the reads, or torch's optimizers that have none."""
     unless = [f"{key}={value}" for key, value in row.get("unless", {}).items()]
+    if "since" in row:
+        return f"{row['module']} {row['since']} reads nothing there, measured; {row['version']} did"
     if unless:
         return f"{' and '.join(unless)}: then it reads nothing"
     return "SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax and NAdam of torch read nothing"

@@ -33,7 +33,8 @@ _PICKS_CORES = re.compile(
 @rule("XLA721")
 def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
     """Find ``torch.save`` of a model that is on the XLA device, or of its state."""
-    if not model.is_xla or model.led_by:
+    # Accelerate and the Trainer have functions of their own for it; ``torch.save`` is none of them.
+    if not model.is_xla or "lightning" in model.led_by:
         return
     for call in model.calls("torch.save"):
         data = call.argument(0, "obj")
@@ -154,9 +155,9 @@ def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> 
     value = model.value(holder)
     if value.kind is not Kind.MODEL or not value.on_device:
         return False
-    taken = model.call(holder) if isinstance(holder, cst.Call) else None
+    taken = made_by(model, holder)
     if taken is not None and (taken.method == "cpu" or _says_cpu(model, taken)):
-        return False  # model.cpu().state_dict()
+        return False  # model.cpu().state_dict(), also through a name
     home = model.function_of(holder)
     back = [
         call.method == "cpu" or _says_cpu(model, call)

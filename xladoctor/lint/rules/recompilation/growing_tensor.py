@@ -8,11 +8,13 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import LIGHTNING_EVALS, LIGHTNING_STEPS
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import generations
+from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if not any(_is_same(model, part, target) for part in _parts(call)):
             continue
         loop = costly_loop(model, node) or _writing_loop(model, node, target)
-        if loop is None or isinstance(loop.node, cst.FunctionDef):
+        if loop is None or not _goes_on(model, loop, target):
             continue
         if any(parent is loop.node for parent in around(model, node)):
             anew = _starts_anew(node, loop.node, target)
@@ -54,7 +56,9 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
             # In a function that the loop calls, a name starts anew with every call, as a rule.
             function = model.function_of(node)
             if isinstance(target, cst.Name):
-                anew = not carried(model, function, target.value)
+                # What another loop hands round (blocks of a model) begins anew in this one.
+                handing = carried(model, function, target.value)
+                anew = handing is None or loop.node not in model.tree.ancestors(handing.node)
             else:
                 anew = _set_by_others(model, node, loop.node, target)
         if anew:
@@ -72,6 +76,24 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _lists(model)
 
 
+def _goes_on(model: FileModel, loop: Loop, target: cst.BaseExpression) -> bool:
+    """Whether one turn of a loop finds what the last one kept.
+
+    A function that somebody calls for each batch begins anew, but for the attributes of modules of
+    Lightning: ``self.scores = torch.cat([self.scores, new])`` in ``validation_step``.
+    """
+    if not isinstance(loop.node, cst.FunctionDef):
+        return True
+    step = loop.function
+    return (
+        isinstance(target, cst.Attribute)
+        and step is not None
+        and step.owner is not None
+        and step.name in LIGHTNING_STEPS | LIGHTNING_EVALS
+        and is_lightning(model, step.owner)
+    )
+
+
 def _lists(model: FileModel) -> Iterator[Problem]:
     """``torch.stack(losses)`` on each step, of a list that each step makes longer."""
     for call in model.calls(*_JOINS, "torch.stack"):
@@ -79,7 +101,7 @@ def _lists(model: FileModel) -> Iterator[Problem]:
         if not isinstance(kept, cst.Name | cst.Attribute):
             continue
         loop = costly_loop(model, call.node) if model.value(call.node).is_device_tensor else None
-        if loop is None or isinstance(loop.node, cst.FunctionDef):
+        if loop is None or not _goes_on(model, loop, kept):
             continue
         grown = _grown(model, kept, loop.node)
         if grown is not None:
@@ -278,9 +300,42 @@ def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpressio
             and other is not node
             and any(same_name(part, target) for item in other.targets for part in _each(item))
             and not (_is_none(other.value) and now_and_then(other))
+            and not any(_is_first(branch, other, node, target, loop) for branch in branches)
         ):
             return True
     return False
+
+
+def _is_first(
+    branch: cst.If,
+    other: cst.CSTNode,
+    node: cst.CSTNode,
+    target: cst.BaseExpression,
+    loop: cst.CSTNode,
+) -> bool:
+    """``if kept is None: kept = new``, with the longer one in the other branch."""
+    test = branch.test
+    begins: cst.CSTNode | None = branch.body
+    goes_on: cst.CSTNode | None = branch.orelse
+    if isinstance(test, cst.Comparison) and isinstance(test.comparisons[0].operator, cst.IsNot):
+        begins, goes_on = goes_on, begins
+    if begins is None or goes_on is None or not _tells_first(test, target, loop):
+        return False
+    return any(part is other for part in walk(begins)) and any(
+        part is node for part in walk(goes_on)
+    )
+
+
+def _tells_first(test: cst.BaseExpression, target: cst.BaseExpression, loop: cst.CSTNode) -> bool:
+    """``kept is None``, ``kept is not None``; ``step == 0`` of what the loop counts."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    compared = test.comparisons[0]
+    if isinstance(compared.operator, cst.Equal) and isinstance(compared.comparator, cst.Integer):
+        counted = walk(loop.target) if isinstance(loop, cst.For) else ()
+        named = (part for part in counted if isinstance(part, cst.Name))
+        return compared.comparator.value == "0" and any(same_name(x, test.left) for x in named)
+    return same_name(test.left, target) and isinstance(compared.operator, cst.Is | cst.IsNot)
 
 
 def _each(target: cst.AssignTarget) -> Iterator[cst.BaseExpression]:
