@@ -48,7 +48,7 @@ def test_optimizers_that_read(package, made):
         ("timm.optim", "timm.optim.Lamb(model.parameters())"),
         (
             "transformers",
-            "transformers.Adafactor(model.parameters(), relative_step=False, scale_parameter=False)",
+            "transformers.Adafactor(model.parameters(), lr=1e-3, scale_parameter=False)",
         ),
         ("schedulefree", "schedulefree.AdamWScheduleFree(model.parameters())"),
     ],
