@@ -170,6 +170,7 @@ class CallEvaluator:
         given: dict[str, Value] = {}
         rest: list[Value] = []
         unnamed: list[Value] = []
+        brought: list[tuple[str | None, Value]] = []
         counted = True
         for keyword, value in spread((*bound.bound, *arguments)):
             if keyword == "*":
@@ -177,7 +178,9 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                unnamed += [element_of(value)] if value.kind is Kind.CONTAINER else []
+                if value.kind is Kind.CONTAINER:
+                    unnamed.append(element_of(value))
+                    brought.append((None, value))
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -193,8 +196,7 @@ class CallEvaluator:
             more = [(name, given.pop(name)) for name in list(given) if name not in named]
             if more or unnamed:
                 # ``**settings`` whose keys are not known may bring more of them.
-                hidden = [(None, container(value)) for value in unnamed]
-                given[params.star_kwarg.name.value] = dictionary([*more, *hidden])
+                given[params.star_kwarg.name.value] = dictionary([*more, *brought])
         if isinstance(params.star_arg, cst.Param) and rest:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)

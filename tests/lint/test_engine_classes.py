@@ -1,0 +1,179 @@
+"""Trainer classes, strategies and loggers of research code: what their conditions mean."""
+
+from __future__ import annotations
+
+from rule_helpers import found, marked, rows
+
+HANDED_ON = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+from vendor import names
+
+
+def barrier():
+    xm.rendezvous("log")
+
+
+def note(*args, **kwargs):
+    _write(print, *args, **kwargs)
+
+
+def _write(write, *args, **kwargs):
+    if kwargs.pop("sync", False):
+        barrier()
+    write(*args, kwargs)
+
+
+def train(index, model, loader):
+    device = xm.xla_device()
+    model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    note(key=names.START, sync=True)
+    for images in loader:
+        optimizer.zero_grad()
+        loss = model(images.to(device)).sum()
+        loss.backward()
+        xm.optimizer_step(optimizer, barrier=True)
+        note(key=names.LOSS, value=loss.detach(), sync=False)
+    note(key=names.END, value=loss.item(), sync=True)
+
+
+xmp.spawn(train, args=(None, None))
+"""
+
+
+def test_settings_that_are_handed_on_are_not_what_stands_beside_them():
+    """``sync=False`` is equal on all cores, whatever ``value=`` is."""
+    told = {code for _, code in found(HANDED_ON)}
+    assert not told & {"XLA405", "XLA423"}
+
+
+def test_a_core_number_that_is_handed_on_still_decides_alone():
+    program = HANDED_ON.replace("key=names.START, sync=True", "key=names.START, sync=index == 0")
+    assert "XLA405" in {code for _, code in found(program)}
+
+
+def test_a_meeting_in_every_step_is_told_through_helpers():
+    program = HANDED_ON.replace(
+        '    if kwargs.pop("sync", False):\n        barrier()', "    barrier()"
+    )
+    assert rows(program, "XLA423") == [9]
+
+
+EARLY = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+import torch_xla.runtime as xr
+from flags import read_flags
+
+
+def mean(value):
+    world_size = xr.world_size()
+    if world_size > 1:
+        total = value.clone()
+        total = xm.all_reduce(xm.REDUCE_SUM, total)
+        return total / world_size
+    return value
+
+
+def mean_of_several(value):
+    world_size = xr.world_size()
+    if world_size < 2:
+        return value
+    return xm.all_reduce(xm.REDUCE_SUM, value) / world_size
+
+
+def score(model, loader, reduce):
+    losses = []
+    with torch.no_grad():
+        for images in loader:
+            losses.append(model(images).mean())
+    return torch.stack(losses).mean()
+
+
+def train(index, flags):
+    device = xm.xla_device()
+    model = flags.model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = pl.MpDeviceLoader(flags.train, device)
+    held_out = pl.MpDeviceLoader(flags.test, device)
+    for epoch in range(10):
+        for images in loader:
+            optimizer.zero_grad()
+            model(images).sum().backward()
+            xm.optimizer_step(optimizer)
+        reached = REDUCED
+        if reached.item() < 0.1:
+            break  # here
+
+
+xmp.spawn(train, args=(read_flags(),))
+"""
+
+
+def test_reduced_where_there_are_several_cores_is_reduced():
+    """A core that has no other differs from none."""
+    for reduce in ("mean", "mean_of_several"):
+        program = EARLY.replace("REDUCED", f"{reduce}(score(model, held_out, {reduce}))")
+        assert rows(program, "XLA420") == []
+
+
+def test_a_score_that_nobody_reduces_still_ends_one_core_alone():
+    program = EARLY.replace("REDUCED", "score(model, held_out, mean)")
+    assert rows(program, "XLA420") == marked(program)
+    # What is reduced is thrown away.
+    program = EARLY.replace("    return total / world_size\n", "    return value\n")
+    program = program.replace("REDUCED", "mean(score(model, held_out, mean))")
+    assert rows(program, "XLA420") == marked(program)
+
+
+KEPT_MODULE = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+from flags import make_loader, make_model
+
+
+class Engine:
+    def __init__(self, model):
+        self.model = model
+        self.xm = None
+        self.device = "cpu"
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(self, images):
+        self.optimizer.zero_grad()
+        self.model(images.to(self.device)).sum().backward()
+        if self.xm is None:
+            self.optimizer.step()  # here
+        else:
+            self.xm.optimizer_step(self.optimizer)
+
+    def fit(self, loader):
+        for images in loader:
+            self.step(images)
+
+
+def put(engine, device):
+    engine.device = device
+    engine.model.to(device)
+    engine.xm = xm
+
+
+def work(index, flags):
+    engine = Engine(make_model(flags))
+    put(engine, xm.xla_device())
+    engine.fit(make_loader(flags))
+
+
+xmp.spawn(work, args=(None,))
+"""
+
+
+def test_a_module_that_an_object_keeps_is_none_on_other_devices():
+    assert rows(KEPT_MODULE, "XLA302") == []
+    turned = KEPT_MODULE.replace("if self.xm is None:", "if self.xm is not None:")
+    assert rows(turned, "XLA302") == marked(turned)
