@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from rule_helpers import found, marked, rows
 
+from xladoctor.lint import run
+from xladoctor.lint.engine import LintOptions
+
 HANDED_ON = """
 import torch
 import torch_xla.core.xla_model as xm
@@ -177,3 +180,100 @@ def test_a_module_that_an_object_keeps_is_none_on_other_devices():
     assert rows(KEPT_MODULE, "XLA302") == []
     turned = KEPT_MODULE.replace("if self.xm is None:", "if self.xm is not None:")
     assert rows(turned, "XLA302") == marked(turned)
+
+
+SETTINGS = """
+import argparse
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+import torch_xla.runtime as xr
+
+
+def run(args, model, loader):
+    device = xm.xla_device()
+    model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, images in enumerate(loader):
+        if step >= args.most:
+            continue
+        model(images.to(device)).sum().backward()
+        if (step + 1) % args.every == 0:
+            xm.optimizer_step(optimizer, barrier=True)
+            optimizer.zero_grad()
+
+
+def work(index, read, model, loader):
+    args = argparse.Namespace(**read)
+    args.rank = xr.global_ordinal()
+    args.device = xm.xla_device()
+    run(args, model, loader)
+
+
+def main():
+    xmp.spawn(work, args=(vars(read_arguments()), None, None))
+"""
+
+
+def test_a_core_number_among_settings_makes_no_other_setting_differ():
+    assert not {"XLA405", "XLA420"} & {code for _, code in found(SETTINGS)}
+
+
+def test_the_core_number_among_settings_still_differs():
+    program = SETTINGS.replace("(step + 1) % args.every == 0", "args.rank == 0")
+    assert rows(program, "XLA405") == [18]
+
+
+def test_a_number_that_is_checked_leaves_no_core_behind():
+    program = """
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.xla_multiprocessing as xmp
+    import torch_xla.runtime as xr
+
+
+    def work(index):
+        rank, cores = xr.global_ordinal(), xr.world_size()
+        if rank < 0 or rank >= max(cores, 1):
+            raise ValueError("no such core")
+        xm.rendezvous("checked")  # here
+
+
+    xmp.spawn(work)
+    """
+    assert rows(program, "XLA405") == []
+    program = program.replace('raise ValueError("no such core")', "return")
+    assert rows(program, "XLA405") == marked(program)
+
+
+def test_a_print_that_another_module_replaces_is_quiet(tmp_path):
+    """``builtins`` is one for all files of a program, also for those that import neither."""
+    (tmp_path / "quiet.py").write_text(
+        "import builtins\n\n\n"
+        "def only_on(master):\n"
+        "    said = builtins.print\n\n"
+        "    def print(*args, **kwargs):\n"
+        "        if master:\n"
+        "            said(*args, **kwargs)\n\n"
+        "    builtins.print = print\n"
+    )
+    (tmp_path / "parts.py").write_text("def describe(model):\n    print(model)\n")
+    main = (
+        "import torch_xla.core.xla_model as xm\n"
+        "import torch_xla.distributed.xla_multiprocessing as xmp\n"
+        "import torch_xla.runtime as xr\n"
+        "from parts import describe\n"
+        "from quiet import only_on\n\n\n"
+        "def work(index, model):\n"
+        "    only_on(xr.global_ordinal() == 0)\n"
+        "    describe(model.to(xm.xla_device()))\n\n\n"
+        "xmp.spawn(work, args=(None,))\n"
+    )
+    (tmp_path / "main.py").write_text(main)
+    assert "XLA401" not in _codes_of(tmp_path)
+    (tmp_path / "quiet.py").write_text("def only_on(master):\n    pass\n")
+    assert "XLA401" in _codes_of(tmp_path)
+
+
+def _codes_of(folder):
+    results = run.lint_files(sorted(folder.glob("*.py")), run.Plan(LintOptions()), jobs=1)
+    return {item.code for one in results if one.result for item in one.result.findings}

@@ -15,7 +15,7 @@ from xladoctor.lint.model.apart import (
     of_some_cores,
     returned_by_one_core,
 )
-from xladoctor.lint.model.contained import container, element_of, unpack, with_entry
+from xladoctor.lint.model.contained import container, element_of, unpack, with_attribute, with_entry
 from xladoctor.lint.model.dotted import dotted_text, is_name, text_of
 from xladoctor.lint.model.frames import Env, Frame, join_env
 from xladoctor.lint.model.indexed import put
@@ -262,8 +262,8 @@ class Statements:
             if text is not None:
                 frame.env[text] = value
             if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
-                inner = value if holder.element is None else join(holder.element, value)
-                self.assign(target.value, holder.but(element=inner), frame)
+                held = with_attribute(holder, target.attr.value, value)
+                self.assign(target.value, held, frame)
             named = self._flow.classes.named(holder)
             for instance in (holder.instance,) if holder.instance is not None else named:
                 self._flow.memory.store(instance, target.attr.value, value)
