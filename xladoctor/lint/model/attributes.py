@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.contained import attribute_of, container, element_of
+from xladoctor.lint.model.contained import attribute_of, container
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.records import HOLDERS
