@@ -277,3 +277,60 @@ def test_a_print_that_another_module_replaces_is_quiet(tmp_path):
 def _codes_of(folder):
     results = run.lint_files(sorted(folder.glob("*.py")), run.Plan(LintOptions()), jobs=1)
     return {item.code for one in results if one.result for item in one.result.findings}
+
+
+PARTIAL = """
+import functools
+
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from torch.utils.data import DataLoader, DistributedSampler
+import torch_xla.runtime as xr
+
+loader_of = functools.partial(DataLoader, num_workers=4, drop_last=True)
+
+
+class Data:
+    def __init__(self, flags):
+        self.make = functools.partial(DataLoader, batch_size=flags.size, SAMPLED)
+        self.images = flags.images
+
+    def batches(self):
+        return self.make(self.images, shuffle=True)  # second
+
+
+def work(index, flags):
+    device = torch_xla.device()
+    model = flags.model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    first = loader_of(flags.texts, batch_size=4, shuffle=True)  # first
+    sampler = DistributedSampler(flags.rest, xr.world_size(), xr.global_ordinal())
+    third = loader_of(flags.rest, batch_size=4, sampler=sampler)
+    for loader in (first, third):
+        for batch in pl.MpDeviceLoader(loader, device):
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            xm.optimizer_step(optimizer)
+    for batch in pl.MpDeviceLoader(Data(flags).batches(), device):
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        xm.optimizer_step(optimizer)
+
+
+torch_xla.launch(work, args=(None,))
+"""
+
+
+def test_loaders_that_a_partial_makes():
+    program = PARTIAL.replace("SAMPLED", "num_workers=2")
+    assert rows(program, "XLA402") == [*marked(program, "# second"), *marked(program, "# first")]
+    # ``drop_last`` is among what the first partial gives.
+    assert rows(program, "XLA203") == marked(program, "# second")
+
+
+def test_what_the_partial_is_given_counts():
+    program = PARTIAL.replace("SAMPLED", "sampler=flags.sampler, drop_last=True")
+    assert rows(program, "XLA402") == marked(program, "# first")
+    assert rows(program, "XLA203") == []
