@@ -88,8 +88,8 @@ mutants: $(VENV)/.installed-dev  ## faults planted in healthy programs, in many 
 	$(BIN)/python -m tests.accuracy.mutants --count $(MUTANTS) --write
 
 .PHONY: accuracy-unseen
-accuracy-unseen: $(VENV)/.installed-dev  ## the labelled sets of docs/accuracy.md that are kept here: fetches their public files with git
-	$(BIN)/python tests/accuracy/unseen.py
+accuracy-unseen: $(VENV)/.installed-dev  ## the labelled sets of docs/accuracy.md that are kept here: fetches their public files with git, writes the table
+	$(BIN)/python -m tests.accuracy.unseen --write
 
 .PHONY: accuracy-tutorials
 accuracy-tutorials: $(VENV)/.installed-dev  ## what the fixes make of public programs of 2019-2021: FILES=folder

@@ -21,7 +21,7 @@ import collections
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xladoctor.lint import run
 from xladoctor.lint.engine import LintOptions
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Finding
 
+#: Families of names and arguments that are gone, or never were: known from tables alone.
+REMOVED = frozenset(
+    {
+        *("removed-api", "removed-argument", "deprecated-api", "legacy-api", "nonexistent-api"),
+        *("env-removed", "accelerate-removed", "lightning-removed-api", "lightning-removed-arg"),
+    }
+)
 #: Which codes may find which family of labels. A family without a rule yet counts as missed.
 CODES = {
     "host-sync": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
@@ -141,7 +148,26 @@ def main() -> None:
     parser.add_argument("--files", type=Path, required=True)
     parser.add_argument("--verbose", action="store_true", help="show every miss and false alarm")
     options = parser.parse_args()
-    cases = [json.loads(line) for line in options.cases.read_text().splitlines() if line]
+    tally = count(options.cases, options.files, verbose=options.verbose)
+    show(tally.families)
+    if tally.styles:
+        print()
+        show(tally.styles, "by style")
+    print(f"codes on lines without a label {tally.unlabelled}")
+
+
+class Tally(NamedTuple):
+    """What became of the labels: outcomes by family and by style, and findings beside them."""
+
+    families: collections.Counter[tuple[str, str]]
+    styles: collections.Counter[tuple[str, str]]
+    unlabelled: int
+    files: int
+
+
+def count(cases_file: Path, files: Path, *, verbose: bool = False) -> Tally:
+    """Lint the files of all labels, and see which labels are told."""
+    cases = [json.loads(line) for line in cases_file.read_text().splitlines() if line]
     by_file = collections.defaultdict(list)
     for case in cases:
         by_file[case["repo"], case["commit"], case["path"]].append(case)
@@ -149,23 +175,19 @@ def main() -> None:
     by_style: collections.Counter[tuple[str, str]] = collections.Counter()
     unlabelled = 0
     for (repo, commit, path), labelled in sorted(by_file.items()):
-        folder = options.files / repo.replace("/", "+") / commit
+        folder = files / repo.replace("/", "+") / commit
         found = findings_by_line(folder, path)
         for case in labelled:
-            outcomes = judge(case, found, options.verbose)
+            outcomes = judge(case, found, verbose)
             counts.update((case["family"], outcome) for outcome in outcomes)
             if "style" in case:
                 by_style.update((case["style"], outcome) for outcome in outcomes)
         known = {line for case in labelled for line in (case["line"], *case["alt_lines"])}
         others = {line: codes for line, codes in found.items() if line not in known}
         unlabelled += sum(map(len, others.values()))
-        for line, codes in sorted(others.items()) if options.verbose else ():
+        for line, codes in sorted(others.items()) if verbose else ():
             print(f"without a label {path}:{line} {' '.join(sorted(codes))}")
-    show(counts)
-    if by_style:
-        print()
-        show(by_style, "by style")
-    print(f"codes on lines without a label {unlabelled}")
+    return Tally(counts, by_style, unlabelled, len(by_file))
 
 
 @functools.cache
@@ -228,22 +250,36 @@ def show(counts: collections.Counter[tuple[str, str]], head: str = "found of lab
     print(f"{head:24}{heads}{'all':>9}{'recall':>9}{'alarms':>8}{'precision':>11}")
     for family in (*families, "all"):
         rows = families if family == "all" else [family]
-        cells = [_found(counts, rows, (weight,)) for weight in SEVERITIES]
-        found, labelled = _found(counts, rows, (*SEVERITIES, ""))
+        cells = [found_of(counts, rows, (weight,)) for weight in SEVERITIES]
+        found, labelled = found_of(counts, rows, (*SEVERITIES, ""))
         alarms = sum(counts[row, "false-alarm"] for row in rows)
         columns = "".join(f"{_of(cell):>9}" for cell in (*cells, (found, labelled)))
         recall, precision = _rate(found, labelled), _rate(found, found + alarms)
         print(f"{family:24}{columns}{recall:>9}{alarms:>8}{precision:>11}")
-    found, _ = _found(counts, families, (*SEVERITIES, ""))
-    alarms = sum(counts[family, "false-alarm"] for family in families)
-    traps = alarms + sum(counts[family, "kept-silent"] for family in families)
+    sums = totals(counts)
+    weighty = [high + medium for high, medium in zip(sums["high"], sums["medium"], strict=True)]
     print()
-    print(f"precision {_share(found, found + alarms)}")
-    print(f"recall of high and medium {_share(*_found(counts, families, ('high', 'medium')))}")
-    print(f"false alarms on labelled traps {_share(alarms, traps)}")
+    print(f"precision {_share(*sums['told'])}")
+    print(f"recall of high and medium {_share(*weighty)}")
+    print(f"false alarms on labelled traps {_share(*sums['traps'])}")
 
 
-def _found(
+def totals(counts: collections.Counter[tuple[str, str]]) -> dict[str, list[int]]:
+    """Pairs of a part and its whole: found problems, those of removed names, true, alarmed.
+
+    ``named`` is of high and medium, ``told`` how many of the labels that were told are problems,
+    ``traps`` how many traps were told.
+    """
+    families = sorted({family for family, _ in counts})
+    sums = {weight: list(found_of(counts, families, (weight,))) for weight in SEVERITIES}
+    sums["named"] = list(found_of(counts, REMOVED, ("high", "medium")))
+    found, _ = found_of(counts, families, (*SEVERITIES, ""))
+    alarms = sum(counts[family, "false-alarm"] for family in families)
+    silent = sum(counts[family, "kept-silent"] for family in families)
+    return sums | {"told": [found, found + alarms], "traps": [alarms, alarms + silent]}
+
+
+def found_of(
     counts: collections.Counter[tuple[str, str]], families: Iterable[str], weights: Iterable[str]
 ) -> tuple[int, int]:
     """How many problems of families and severities were found, and how many there are."""

@@ -72,3 +72,35 @@ def test_a_file_that_the_commit_has_not(kept, capfd):
     files.write_text(files.read_text().replace("train.py", "other.py"))
     assert unseen.main(["Z1", *kept]) == 2
     assert "other.py is not in someone/program" in capfd.readouterr().err
+
+
+def test_a_first_count_stands(kept, tmp_path, capfd):
+    assert unseen.main(["Z1", "--first", "abc1234", *kept]) == 0
+    first = tmp_path / "sets" / "first.json"
+    before = first.read_text()
+    assert json.loads(before)["Z1"]["high"] == [1, 1]
+    assert unseen.main(["Z1", "--first", "def5678", *kept]) == 0
+    assert first.read_text() == before
+
+
+def test_the_table_is_written_of_first_counts_and_those_of_now(kept, tmp_path, monkeypatch, capfd):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{unseen.BEGIN}\nold\n{unseen.END}\nafter\n")
+    monkeypatch.setattr(unseen, "TABLE", page)
+    unseen.main(["Z1", "--first", "abc1234", *kept])
+    first = tmp_path / "sets" / "first.json"
+    first.write_text(first.read_text().replace('"high": [1, 1]', '"high": [0, 1]'))
+    assert unseen.main(["--write", *kept]) == 0
+    rows = page.read_text().splitlines()
+    assert rows[0] == "before"
+    assert rows[-1] == "after"
+    assert "old" not in rows
+    row = next(row for row in rows if row.startswith("| Z1 |"))
+    assert "0 of 1 (0.00)" in row
+    assert "abc1234" in row
+    assert row.endswith("| 1 of 1 (1.00), 1 of 1, 0 of 0 |")
+
+
+def test_the_table_is_of_all_sets(kept, capfd):
+    assert unseen.main(["Z1", "--write", *kept]) == 2
+    assert "leave their names out" in capfd.readouterr().err

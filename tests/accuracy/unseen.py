@@ -1,11 +1,17 @@
 """How much of what a person finds in unseen public programs the linter finds: the sets with labels.
 
-    python tests/accuracy/unseen.py [SET ...] [--verbose] [--from TEMPLATE]
+    python -m tests.accuracy.unseen [SET ...] [--verbose] [--from TEMPLATE] [--first LINTER]
+    python -m tests.accuracy.unseen --write
 
 ``tests/accuracy/unseen/SET/labels.jsonl`` has the labels of a set (see ``lint.py`` for their form),
 ``files.txt`` the files that are linted together: ``owner/name commit path``, one a line. The files
 belong to others: they are fetched with git at their commits, into ``.accuracy/unseen/SET`` (which
 is ignored), and counted. What is there already is not fetched again.
+
+``unseen/first.json`` holds the first count of each set: the one before anything was changed for it.
+``--first LINTER`` adds that of a new set, with the commit of the linter that counts, and never
+changes one that is there. ``--write`` puts the first counts, and those of now, into the table of
+``docs/accuracy.md``.
 
 TEMPLATE says where a repository is, with ``{owner}`` and ``{name}``: any address that git fetches
 from, GitHub by default. Exit code 2 if a set has no labels or a file cannot be had.
@@ -14,16 +20,25 @@ from, GitHub by default. Exit code 2 if a set has no labels or a file cannot be 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from tests.accuracy import lint
 
 HERE = Path(__file__).resolve().parent
 SETS = HERE / "unseen"
 KEPT = HERE.parents[1] / ".accuracy" / "unseen"
 GITHUB = "https://github.com/{owner}/{name}.git"
+TABLE = HERE.parents[1] / "docs" / "accuracy.md"
+BEGIN, END = "<!-- unseen: begin -->", "<!-- unseen: end -->"
+HEAD = (
+    "| set | files | high and medium found | without removed names | of these high | precision "
+    "| traps taken for problems | counted by | now |"
+)
 
 
 class Wanted(NamedTuple):
@@ -44,7 +59,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("sets", nargs="*", metavar="SET", help="all by default")
     parser.add_argument("--verbose", action="store_true", help="show every miss and false alarm")
     parser.add_argument("--from", dest="template", default=GITHUB, help="where repositories are")
+    parser.add_argument("--first", metavar="LINTER", help="keep as first count, by this commit")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/accuracy.md")
     options = parser.parse_args(argv)
+    if options.write and options.sets:
+        print("--write counts all sets: leave their names out", file=sys.stderr)
+        return 2
+    counts: dict[str, dict[str, Any]] = {}
     for name in options.sets or sorted(path.name for path in SETS.iterdir() if path.is_dir()):
         labels = SETS / name / "labels.jsonl"
         if not labels.is_file():
@@ -56,9 +77,65 @@ def main(argv: list[str]) -> int:
             print(f"{name}: {problem}", file=sys.stderr)
             return 2
         print(f"== {name}", flush=True)
-        command = [sys.executable, str(HERE / "lint.py"), "--cases", labels, "--files", folder]
-        subprocess.run([*command, *(["--verbose"] if options.verbose else [])], check=True)
+        tally = lint.count(labels, folder, verbose=options.verbose)
+        lint.show(tally.families)
+        print(f"codes on lines without a label {tally.unlabelled}\n", flush=True)
+        counts[name] = figures(tally)
+    kept = SETS / "first.json"
+    first = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {}
+    if options.first:
+        first = {name: {"linter": options.first} | count for name, count in counts.items()} | first
+        rows = [f"  {json.dumps(name)}: {json.dumps(first[name])}" for name in sorted(first)]
+        kept.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+    if options.write:
+        text = TABLE.read_text(encoding="utf-8")
+        before, rest = text.split(BEGIN)
+        table = "\n".join(rows_of(first, counts))
+        after = rest.split(END)[1]
+        TABLE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
     return 0
+
+
+def figures(tally: lint.Tally) -> dict[str, Any]:
+    """The counts that are kept of a set: pairs of a part and its whole."""
+    return {"files": tally.files} | lint.totals(tally.families)
+
+
+def rows_of(first: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) -> list[str]:
+    """The table: a row for each set that has a first count, and one for all of them."""
+    rows = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
+    names = [name for name in sorted(first) if name in now]
+    rows += [_row(name, first[name], now[name], first[name]["linter"]) for name in names]
+    if names:
+        rows.append(_row("all", _sum(first, names), _sum(now, names), ""))
+    return rows
+
+
+def _row(name: str, first: dict[str, Any], now: dict[str, Any], linter: str) -> str:
+    found = _weighty(first)
+    rest = [a - b for a, b in zip(found, first["named"], strict=True)]
+    cells = [name, str(first["files"]), _share(found), _share(rest), _of(first["high"])]
+    cells += [_share(first["told"]), _of(first["traps"]), linter]
+    cells.append(f"{_share(_weighty(now))}, {_of(now['told'])}, {_of(now['traps'])}")
+    return f"| {' | '.join(cells)} |"
+
+
+def _sum(counts: dict[str, dict[str, Any]], names: list[str]) -> dict[str, Any]:
+    keys = ("high", "medium", "low", "named", "told", "traps")
+    sums = {key: [sum(counts[name][key][at] for name in names) for at in (0, 1)] for key in keys}
+    return {"files": sum(counts[name]["files"] for name in names)} | sums
+
+
+def _weighty(count: dict[str, Any]) -> list[int]:
+    return [a + b for a, b in zip(count["high"], count["medium"], strict=True)]
+
+
+def _of(pair: list[int]) -> str:
+    return f"{pair[0]} of {pair[1]}"
+
+
+def _share(pair: list[int]) -> str:
+    return _of(pair) + (f" ({pair[0] / pair[1]:.2f})" if pair[1] else "")
 
 
 def listed(file: Path) -> list[Wanted]:
