@@ -178,9 +178,10 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                if value.kind is Kind.CONTAINER:
-                    unnamed.append(element_of(value))
-                    brought.append((None, value))
+                held = _under_names(value)
+                unnamed += held
+                whole = value.kind is Kind.CONTAINER
+                brought += [(None, value if whole else container(one)) for one in held]
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -250,11 +251,13 @@ class CallEvaluator:
             called = Value(Kind.MODEL, origin=called.origin, on_device=True)
         if called.type_name == know.DATA_PARALLEL:
             return self._back.data_parallel(arguments)
-        name = "forward" if called.kind is Kind.MODEL else "__call__"
+        # A model's own ``__call__`` goes around ``forward``, or stands for it.
+        names = ("__call__", "forward") if called.kind is Kind.MODEL else ("__call__",)
         self._flow.memory.place(called)
         given_back = [
             self.enter(node, method, called.but(instance=instance), arguments)
             for instance in self._flow.classes.objects(called)
+            for name in names
             if (method := self._flow.classes.method(instance.cls, name)) is not None
         ]
         if given_back:
@@ -296,6 +299,13 @@ class CallEvaluator:
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.belief.steps())
+
+
+def _under_names(value: Value) -> list[Value]:
+    """What ``**value`` holds: a batch (``self.loss(**batch)``) holds tensors as it is one."""
+    if value.kind is Kind.DEVICE_TENSOR:
+        return [value]
+    return [element_of(value)] if value.kind is Kind.CONTAINER else []
 
 
 def _without_default(

@@ -29,6 +29,7 @@ class Classes:
         self._tree = tree
         self._names = names
         self._above: dict[Class, Sequence[Class]] = {}
+        self._below: dict[Class, list[Class]] | None = None
 
     def objects(self, value: Value) -> Sequence[Instance]:
         """What a value may be an object of: of one made by a known call, or of several classes."""
@@ -53,6 +54,16 @@ class Classes:
                     found += [outer, *self.above(outer)]
             self._above[cls] = tuple(dict.fromkeys(found))
         return self._above[cls]
+
+    def heirs(self, method: Function) -> Sequence[Class]:
+        """The classes in the program that inherit a method from the class it stands in."""
+        if self._below is None:
+            self._below = {}
+            for cls in self._tree.classes.values():
+                for base in self.above(cls):
+                    self._below.setdefault(base, []).append(cls)
+        below = self._below.get(method.owner, ()) if method.owner is not None else ()
+        return [cls for cls in below if self.method(cls, method.name) is method]
 
     def in_order(self, known: frozenset[_Defined]) -> Sequence[_Defined]:
         """Functions or classes in the order of the program; of very many none."""

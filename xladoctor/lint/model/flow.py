@@ -296,16 +296,21 @@ class Flow:
                 self._run(*context)
 
     def _contexts(self, function: Function) -> Sequence[Instance | None]:
-        """For a function that nothing in the file is seen to call: the objects it may belong to."""
+        """For a function that nothing in the file is seen to call: the objects it may belong to.
+
+        Of a method that is inherited these are those of the heirs too, which have the methods that
+        it calls: ``self.compute_loss(batch)``.
+        """
         owner = function.owner
         if owner is None or function.is_static:
             return [None]
-        # A factory further down made them in the round before.
-        made = {
-            **self._now.known.instances.get(owner, {}),
-            **self._now.found.instances.get(owner, {}),
-        }
-        return [*made][:_MOST_CONTEXTS] or [Instance(owner, None)]
+        heirs = self.classes.heirs(function)
+        made: dict[Instance, None] = {}
+        for cls in (owner, *heirs):  # a factory further down made them in the round before
+            made |= self._now.known.instances.get(cls, {})
+            made |= self._now.found.instances.get(cls, {})
+        nobody = [Instance(cls, None) for cls in (*heirs, owner)]
+        return [*made][:_MOST_CONTEXTS] or nobody[:_MOST_CONTEXTS]
 
     def _run_module(self, module: cst.Module) -> Run:
         frame = Frame(None, None)

@@ -50,6 +50,13 @@ _MODEL_PACKAGES = {
     "monai": patterns.lazy(r"^monai\.(networks|losses)\."),
     "fairseq": patterns.lazy(r"^fairseq\.(models|modules|criterions)\."),
 }
+#: Hooks of modules that are given a batch first, which is on the device.
+_GIVEN_BATCHES = frozenset(
+    {
+        "on_train_batch_start", "on_validation_batch_start", "on_test_batch_start",
+        "on_after_batch_transfer",
+    }
+)  # fmt: skip
 _NOT_OPTIMIZERS = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
 _OPTIMIZER_STEPS = frozenset({"step", "first_step", "second_step"})
 _NOT_MODULES = frozenset({"torch.autograd.Function", "builtins.object"})
@@ -204,12 +211,14 @@ class Hooks:
         return "Tensor" not in text and bool(_HOST.search(text))
 
     def _of_lightning(self, function: Function, index: int) -> Value | None:
+        if function.name in _GIVEN_BATCHES:
+            return NUMBER if index > 1 else _on_device(function)
         if function.name.endswith("_step") and function.name != "optimizer_step":
             if index > 1:
                 return NUMBER
         elif not function.name.endswith(("_end", "_backward")) or index > 2:
             return None
-        return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
+        return _on_device(function)
 
     def _of_callback(self, name: str, function: Function) -> Value | None:
         """What a callback is passed: the model, the batch, and what the step has given back."""
@@ -264,6 +273,11 @@ _HOOKS = (
     (know.TRAINERS, know.TRAINER_STEPS, know.TRAINER_EVALS),
     (know.TRAINER_CALLBACKS, know.TRAINER_CALLBACK_STEPS, know.TRAINER_CALLBACK_EVALS),
 )
+
+
+def _on_device(function: Function) -> Value:
+    """A batch, or what a step made of one: each core has its own."""
+    return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
 
 
 def _is_library_model(dotted: str) -> bool:

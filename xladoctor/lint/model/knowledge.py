@@ -234,6 +234,7 @@ LIGHTNING_MODULES = frozenset(
 LIGHTNING_STEPS = frozenset(
     {
         "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",
+        "on_train_batch_start", "on_after_batch_transfer",
         "on_after_backward", "on_before_backward", "on_before_optimizer_step",
     }
 )  # fmt: skip
@@ -245,7 +246,8 @@ IGNITE_EVALUATOR = "ignite.engine.create_supervised_evaluator"
 LIGHTNING_EVALS = frozenset(
     {
         "validation_step", "test_step", "predict_step", "validation_step_end", "test_step_end",
-        "on_validation_batch_end", "on_test_batch_end",
+        "on_validation_batch_end", "on_test_batch_end", "on_validation_batch_start",
+        "on_test_batch_start", "on_predict_batch_end",
     }
 )  # fmt: skip
 #: Callbacks of Lightning and of transformers, and what is called of them for each batch.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.memory import PLACED
 from xladoctor.lint.model.values import (
     UNKNOWN,
@@ -65,12 +66,21 @@ class Parameters:
         """The object that a method is run on."""
         kind = Kind.MODEL if self._flow.hooks.is_module(owner) else Kind.OBJECT
         instance = frame.instance or Instance(owner, None)
-        placed = (
-            kind is Kind.MODEL
-            and method.name != "__init__"
-            and self._flow.memory.stored(instance, PLACED) is not None
+        held = Value(kind, certain=True, instance=instance)
+        if kind is not Kind.MODEL or method.name == "__init__":
+            return held
+        if self._trains(method, owner):
+            self._flow.memory.place(held.but(on_device=True))
+        return held.but(on_device=self._flow.memory.stored(instance, PLACED) is not None)
+
+    def _trains(self, method: Function, owner: Class) -> bool:
+        """A hook that Lightning calls for each batch: it has moved the module before."""
+        hooks = self._flow.hooks
+        return (
+            hooks.hook(method) is not None
+            and hooks.inherits(owner, know.LIGHTNING_MODULES)
+            and self._flow.belief.believes()
         )
-        return Value(kind, certain=True, instance=instance, on_device=placed)
 
     def _passed(
         self, function: Function, index: int, param: cst.Param, default: Value | None

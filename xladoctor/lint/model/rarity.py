@@ -65,7 +65,8 @@ class Rarity:
             or self._since_last(guard)
             or self._once(guard)
             for guard in self._guards.around(node)
-            if self._same_loop(guard, node)
+            if not _checked(guard)
+            and self._same_loop(guard, node)
             and not self._only_of_epoch(guard)
             and (of_batches or not self._turns.hold_step(guard))
         )
@@ -169,6 +170,14 @@ class Rarity:
             if isinstance(parent, cst.For | cst.While):
                 return parent in self._tree.ancestors(guard.node)
         return True
+
+
+def _checked(guard: Guard) -> bool:
+    """Whether the rest of a function runs always, or not at all: ``if len(x) != n: raise``."""
+    node = guard.node
+    if not isinstance(node, cst.If) or guard.when:
+        return False
+    return isinstance(last_of(node.body), cst.Raise) and node.orelse is None
 
 
 def _leaves_loop(node: cst.CSTNode) -> cst.CSTNode | None:

@@ -144,7 +144,9 @@ class Regions:
         roots: dict[cst.CSTNode, set[str]] = {}
         for node in self._tree.imports:
             found = roots.setdefault(self._tree.module_of(node), set())
-            found.update(name.partition(".")[0] for name in imported(node))
+            # ``apex.normalization`` has layers, of models that run without it too.
+            named = (name for name in imported(node) if not name.startswith("apex.normalization"))
+            found.update(name.partition(".")[0] for name in named)
         return frozenset(
             module
             for module, found in roots.items()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import at_end, both_sides, by_accumulation, is_last
 from xladoctor.lint.model.values import Kind
@@ -32,6 +33,7 @@ class Schedules:
         self._tree = tree
         self._names = names
         self._flow = flow
+        self._settings = Settings(tree, names, flow)
 
     def every_so_often(
         self, test: cst.BaseExpression, when: bool, depth: int = 3, *, steps: bool = False
@@ -123,7 +125,10 @@ class Schedules:
         cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
         return (
             any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides)
-            and any(isinstance(side, cst.Name | cst.Attribute) for side in sides)
+            and any(
+                isinstance(side, cst.Name | cst.Attribute) and not self._settings.hold(side)
+                for side in sides
+            )
             and not any(self._flow.value(side).kind in cores for side in sides)
         )
 
@@ -138,7 +143,11 @@ class Schedules:
             if not isinstance(made, cst.BinaryOperation | cst.Call):
                 return False
             node = made
-        return isinstance(node, cst.Call) and self._names.resolve(node.func) == "builtins.len"
+        if not isinstance(node, cst.Call) or self._names.resolve(node.func) != "builtins.len":
+            return False
+        # How many samples a batch has does not count turns.
+        tensors = {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}
+        return not any(self._flow.value(argument.value).kind in tensors for argument in node.args)
 
 
 def _one(node: cst.CSTNode | None) -> bool:

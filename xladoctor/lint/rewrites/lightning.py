@@ -19,6 +19,7 @@ _RENAMED = {
     "checkpoint_callback": "enable_checkpointing",
     "replace_sampler_ddp": "use_distributed_sampler",
 }
+_MODULES = frozenset({"LightningModule", "NeuronLTModule"})
 #: Values that ask for what Lightning does anyway.
 _DEFAULTS: dict[str, tuple[object, ...]] = {
     "progress_bar_refresh_rate": (None, 1),
@@ -160,7 +161,8 @@ def is_module(model: FileModel, function: Function) -> bool:
     """Whether a function is a method of a LightningModule."""
     if function.owner is None:
         return False
-    return not model.bases(function.owner).isdisjoint({"LightningModule", "NeuronLTModule"})
+    bases = {base.rpartition(".")[2] for base in model.library_bases(function.owner)}
+    return not (bases | model.bases(function.owner)).isdisjoint(_MODULES)
 
 
 def _is_only_logged(model: FileModel, node: cst.CSTNode) -> bool:

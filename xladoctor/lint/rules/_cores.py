@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
-from xladoctor.lint.model.knowledge import LIGHTNING_CALLBACKS
 from xladoctor.lint.rules._lightning import for_xla, several_cores
+from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard
@@ -75,16 +75,11 @@ def every_core(model: FileModel, node: cst.CSTNode) -> Entry | None:
 def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
     """The ``Trainer`` on several TPU cores that runs the methods of modules and callbacks there."""
     function = model.function_of(node)
-    if "lightning" not in model.frameworks or function is None or function.owner is None:
+    if "lightning" not in model.frameworks or function is None:
         return None
-    alone = function.name in {"__init__", "prepare_data"}  # before the cores; one process of a node
-    called = "LightningModule" in model.bases(function.owner) or not LIGHTNING_CALLBACKS.isdisjoint(
-        model.library_bases(function.owner)
-    )
-    if alone or not called:
-        return None
-    trainer = trainer_of_cores(model)
-    return None if trainer is None else Entry(function, trainer.node)
+    method = run_by_lightning(model, function)
+    trainer = trainer_of_cores(model) if method is not None else None
+    return None if trainer is None or method is None else Entry(method, trainer.node)
 
 
 def trainer_of_cores(model: FileModel) -> CallSite | None:

@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Kind
 from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._lightning_hooks import logs
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -16,8 +19,11 @@ if TYPE_CHECKING:
     from types import UnionType
 
     from xladoctor.lint.model import CallSite, Class, FileModel
+    from xladoctor.lint.model.values import Value
 
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
+#: What a core may have computed of its own batches: ``f1_score(labels, predictions)``.
+_OF_CORE = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.UNKNOWN})
 #: What asks for several cores as the number of them.
 _ALL_CORES = ("auto", "-1", "4", "8", -1, 2, 4, 8, 16, 32)
 #: Names of strategies that 2.0 renamed.
@@ -67,23 +73,32 @@ def several_cores(model: FileModel, call: CallSite) -> bool:
 
 
 def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:
-    """``self.log(name, value)`` of a device tensor that is not brought together over the cores.
+    """``self.log(name, value)`` of a core's own value that is not brought together over the cores.
 
     Metrics of torchmetrics are, when Lightning asks them.
     """
-    for call in model.methods("log"):
-        function = call.function
-        if function is None or function.owner is not owner or not function.parameters:
-            continue
-        if not isinstance(call.receiver, cst.Name) or call.receiver.value != function.parameters[0]:
-            continue
+    for call in logs(model, owner):
         synced = call.keywords.get("sync_dist")
         together = synced is not None and model.literal(synced) is not False
-        value = call.argument(1, "value")
-        if value is None or together or call.has_star:
+        if together or call.has_star:
             continue
-        if model.value(value).is_device_tensor and model.value(value).local:
+        if call.method == "log_dict":
+            values = list(_values(model, call.argument(0, "dictionary")))
+        else:
+            values = [one for one in [call.argument(1, "value")] if one is not None]
+        if any(_is_of_core(model.value(one)) for one in values):
             yield call
+
+
+def _values(model: FileModel, logged: cst.BaseExpression | None) -> Iterator[cst.BaseExpression]:
+    """What stands in ``{"val_loss": loss, "val_acc": acc}``, also where a name is bound to it."""
+    for made in assigned(model, logged) if isinstance(logged, cst.Name) else [logged]:
+        if isinstance(made, cst.Dict):
+            yield from (item.value for item in made.elements if isinstance(item, cst.DictElement))
+
+
+def _is_of_core(value: Value) -> bool:
+    return value.local and (value.is_device_tensor or value.kind in _OF_CORE)
 
 
 def beside_torch_tpu(model: FileModel) -> bool:

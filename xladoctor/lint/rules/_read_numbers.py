@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel
 
+_OF_TURNS = frozenset({"builtins.enumerate", "builtins.zip"})
 #: What makes a number of a list.
 _OF_LISTS = frozenset(f"builtins.{name}" for name in ("sum", "max", "min"))
 
@@ -25,7 +26,7 @@ def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
         return was_read(model, node.left) or was_read(model, node.right)
     if isinstance(node, cst.Subscript):
         return _is_hot_list(model, node.value)
-    if isinstance(node, cst.Name) and _out_of_list(model, node):
+    if isinstance(node, cst.Name) and (_is_of_turn(model, node) or _out_of_list(model, node)):
         return True
     made = list(made_of(model, node)) if isinstance(node, cst.Name) else []
     return bool(made) and all(
@@ -35,6 +36,48 @@ def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
         and (model.effects.is_read(one) or _is_of_list(model, one))
         for one in made
     )
+
+
+def _is_of_turn(model: FileModel, name: cst.Name) -> bool:
+    """``for row, n in zip(rows, lengths.tolist())``: one of such a list in each turn."""
+    found = [_gone_over(model, one.node) for one in model.bindings(name.value, name)]
+    return (
+        bool(found)
+        and all(one is not None and was_listed(model, one) for one in found)
+        and model.value(name).kind is Kind.NUMBER
+        and model.hot_loop(name) is not None
+    )
+
+
+def _gone_over(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
+    """What the target of a loop, or a part of it, is taken from."""
+    places: list[int] = []
+    child = target
+    for parent in model.tree.ancestors(target):
+        if isinstance(parent, cst.For | cst.CompFor):
+            return _part(model, parent.iter, places[::-1]) if child is parent.target else None
+        if isinstance(parent, cst.Tuple | cst.List):
+            places += [at for at, one in enumerate(parent.elements) if one is child]
+        elif not isinstance(parent, cst.Element):
+            return None
+        child = parent
+    return None
+
+
+def _part(
+    model: FileModel, over: cst.BaseExpression, places: list[int]
+) -> cst.BaseExpression | None:
+    """What of ``enumerate(zip(a, b))`` stands at a place of each turn."""
+    if not isinstance(over, cst.Call):
+        return None if places else over
+    call = model.call(over)
+    if call.has_star or not places:
+        return None if places or call.name in _OF_TURNS else over
+    if call.name == "builtins.enumerate" and places[0] == 1 and call.positional:
+        return _part(model, call.positional[0], places[1:])
+    if call.name == "builtins.zip" and places[0] < len(call.positional):
+        return _part(model, call.positional[places[0]], places[1:])
+    return None
 
 
 def _out_of_list(model: FileModel, name: cst.Name) -> bool:
@@ -60,29 +103,10 @@ def _is_of_row(model: FileModel, node: cst.Call, name: str) -> bool:
 
 def _turns(model: FileModel, target: cst.CSTNode, rest: Sequence[cst.CSTNode | None]) -> bool:
     """Whether what a loop gives a name is of a list that was read, or a row that is read then."""
-    places: list[int] = []
-    child, parent = target, model.parent(target)
-    while isinstance(parent, cst.Element | cst.Tuple | cst.List):
-        if isinstance(parent, cst.Tuple | cst.List):
-            places.append(next(i for i, one in enumerate(parent.elements) if one is child))
-        child, parent = parent, model.parent(parent)
-    if not isinstance(parent, cst.For | cst.CompFor) or parent.target is not child:
-        return False
-    over = _at(model, parent.iter, places[::-1])
-    if over is None or model.hot_loop(parent.iter) is None:
+    over = _gone_over(model, target)
+    if over is None or model.hot_loop(over) is None:
         return False
     return _is_hot_list(model, over) or (bool(rest) and model.value(over).is_device_tensor)
-
-
-def _at(model: FileModel, over: cst.BaseExpression, places: list[int]) -> cst.BaseExpression | None:
-    """What a loop goes over for a place of its target, through ``enumerate`` and ``zip``."""
-    name = model.name(over.func) if isinstance(over, cst.Call) else None
-    if name == "builtins.enumerate" and isinstance(over, cst.Call) and places[:1] == [1]:
-        return _at(model, over.args[0].value, places[1:]) if over.args else None
-    if name == "builtins.zip" and isinstance(over, cst.Call) and places:
-        given = [item.value for item in over.args if not item.star and item.keyword is None]
-        return _at(model, given[places[0]], places[1:]) if places[0] < len(given) else None
-    return over if not places else None
 
 
 def _is_hot_list(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -11,6 +11,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core
+from xladoctor.lint.rules._lightning_hooks import is_lightning, logged_names
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import snippet
 
@@ -82,7 +83,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
     trainer: CallSite | None = None
     for owner in model.classes:
         made = owner.methods.get("configure_optimizers")
-        if made is None or "LightningModule" not in model.bases(owner):
+        if made is None or not is_lightning(model, owner):
             continue
         plateau = next(
             (call for call in model.calls() if call.function is made and call.last == _PLATEAU),
@@ -93,7 +94,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
             continue
         for call in logged_by_each_core(model, owner):
             name = call.argument(0, "name")
-            if name is None or model.literal(name) not in _monitored(model, made):
+            if name is None or logged_names(model, call).isdisjoint(_monitored(model, made)):
                 continue
             yield model.problem(
                 call.node,

@@ -14,6 +14,7 @@ from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core
+from xladoctor.lint.rules._lightning_hooks import EVALUATED, hooks_of, is_lightning
 from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
 from xladoctor.lint.rules._reads import snippet
 
@@ -75,11 +76,10 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
     """``self.log("val_loss", loss)`` in an evaluation on several cores, without ``sync_dist``."""
     trainer: CallSite | None = None
     for owner in model.classes:
-        if "LightningModule" not in model.bases(owner):
+        if not is_lightning(model, owner):
             continue
         for call in logged_by_each_core(model, owner):
-            name = call.function.name if call.function is not None else ""
-            if name not in LIGHTNING_EVALS:
+            if hooks_of(model, call.node).isdisjoint(LIGHTNING_EVALS | EVALUATED):
                 continue
             trainer = trainer or trainer_of_cores(model)
             if trainer is None:

@@ -13,6 +13,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning_gone import changed_hooks, gone_attributes
+from xladoctor.lint.rules._lightning_hooks import is_lightning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
     if "lightning" not in model.frameworks or not model.is_xla:
         return
     for owner in model.classes:
-        if "LightningModule" not in model.bases(owner):
+        if not is_lightning(model, owner):
             continue
         for name, (new, step) in _HOOKS.items():
             hook = owner.methods.get(name)

@@ -12,6 +12,7 @@ from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._lightning_hooks import hooks_of, logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,14 +30,12 @@ def lightning_step_logging(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or "lightning" not in model.frameworks:
         return
     shown = not _bar_is_off(model)
+    for call in _logged_in(model, frozenset({_STEP})) if shown else ():
+        if not model.throttled(call.node):
+            yield from _bar(model, call)
     for function in model.functions:
-        if function.name != _STEP or not is_module(model, function):
-            continue
-        for call in model.methods("log", "log_dict"):
-            own = call.function is function and _is_self(call)
-            if shown and own and not model.throttled(call.node):
-                yield from _bar(model, call)
-        yield from _nothing_returned(model, function)
+        if function.name == _STEP and is_module(model, function):
+            yield from _nothing_returned(model, function)
     yield from _each_batch(model)
     for call in model.calls(*_TRAINERS):
         every = given(model, call).get("log_every_n_steps")
@@ -53,22 +52,28 @@ def _each_batch(model: FileModel) -> Iterator[Problem]:
     """``self.log("loss", loss, on_step=True)`` in an evaluation: no ``log_every_n_steps`` there."""
     if any(_has_no_logger(model, call) for call in model.calls(*_TRAINERS)):
         return
-    for function in model.functions:
-        if function.name not in _EVALS or not is_module(model, function):
+    for call in _logged_in(model, _EVALS):
+        value = call.argument(1, "value")
+        number = value is not None and model.literal(value) is not NotImplemented
+        if number or given_true(model, call, "on_step") is None or model.throttled(call.node):
             continue
-        for call in model.methods("log", "log_dict"):
-            if call.function is not function or not _is_self(call):
+        yield model.problem(
+            call.node,
+            "in an evaluation Lightning logs this for every batch, whatever log_every_n_steps "
+            "says, and reads it from the device each time",
+            suggestion="leave on_step out: an evaluation logs the mean of the epoch",
+        )
+
+
+def _logged_in(model: FileModel, hooks: frozenset[str]) -> Iterator[CallSite]:
+    """``self.log(...)`` in one of these hooks, or in a method of the module that it calls."""
+    for owner in model.classes:
+        for call in logs(model, owner):
+            function = call.function
+            if function is None or not is_module(model, function):
                 continue
-            value = call.argument(1, "value")
-            number = value is not None and model.literal(value) is not NotImplemented
-            if number or given_true(model, call, "on_step") is None or model.throttled(call.node):
-                continue
-            yield model.problem(
-                call.node,
-                "in an evaluation Lightning logs this for every batch, whatever log_every_n_steps "
-                "says, and reads it from the device each time",
-                suggestion="leave on_step out: an evaluation logs the mean of the epoch",
-            )
+            if not hooks.isdisjoint(hooks_of(model, call.node)):
+                yield call
 
 
 def _has_no_logger(model: FileModel, trainer: CallSite) -> bool:
@@ -107,10 +112,6 @@ def _nothing_returned(model: FileModel, function: Function) -> Iterator[Problem]
                 suggestion="return a loss of zero (loss * 0.0), so that every step has a backward "
                 "pass",
             )
-
-
-def _is_self(call: CallSite) -> bool:
-    return is_name(call.receiver, "self")
 
 
 def _is_manual(model: FileModel, function: Function) -> bool:

@@ -10,6 +10,7 @@ from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
+from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._moved_later import FSDP, makes_optimizer, moved_later
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, not_here
@@ -138,7 +139,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
             continue
         if model.value(maker.node).kind is not Kind.OPTIMIZER:
             continue
-        if "LightningModule" not in model.bases(function.owner):
+        if not is_lightning(model, function.owner):
             continue
         if next(_owners(model, maker), None) is not None:
             yield model.problem(
