@@ -403,6 +403,18 @@ def test_names_that_the_framework_table_calls_gone_are_gone():
         assert not _is_there(row["name"]), row
 
 
+def test_names_that_the_table_of_lightning_calls_gone_are_gone():
+    pytest.importorskip("lightning")
+    listed = {row["name"] for row in catalogue.table("frameworks")["gone"]}
+    for row in catalogue.table("lightning")["last"]:
+        assert set(row) == {"release", "names"}, row
+        for name in row["names"]:
+            dotted = f"lightning.pytorch.{name}"
+            assert not _is_there(dotted), name
+            assert dotted not in listed, name
+            listed.add(dotted)
+
+
 def test_arguments_that_the_framework_table_calls_gone_are_gone():
     pytest.importorskip("lightning")
     for row in catalogue.table("frameworks")["argument"]:

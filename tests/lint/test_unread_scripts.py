@@ -344,7 +344,7 @@ def train(model, loader, optimizer, device, accumulate, every):
         if (i + 1) % accumulate == 0:
             xm.optimizer_step(optimizer)
             optimizer.zero_grad()
-            mean = xm.mesh_reduce("loss", total.item(), sum)  # !XLA101
+            mean = xm.mesh_reduce("loss", total.item(), sum)  # !XLA101 XLA423
             if i % every == 0:
                 xm.master_print(mean)
 """

@@ -24,6 +24,7 @@ _ROOT = re.compile(
     r"|optimum\.(?:neuron|tpu)|neuronx_distributed|PJRT_DEVICE|DistributedType\.(?:XLA|TPU)"
     r"|\b(?:Single(?:Device)?)?(?:XLA|TPU)(?:FSDP|Spawn)?(?:Accelerator|Strategy)\b"
     r"|['\"](?:tpu|neuron)(?::\d+)?['\"]|\bdef _mp_fn\("
+    r"|\bhelp\s*=\s*['\"][^'\"\n]*\b(?:tpu|TPU)s?\b"
 )
 _SCRIPT = re.compile(r"""__name__\s*==\s*["']__main__""")
 #: Parts of a module's name that are looked for.

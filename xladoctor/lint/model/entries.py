@@ -50,8 +50,11 @@ class Entries:
         alone: set[cst.Module] = set()  # start one process, which is no other file's either
         for call in self._tree.calls:
             name = self._names.resolve(call.func) or ""
+            place = 0
+            if name == know.PARTIAL and call.args:  # ``Thread(target=partial(xmp.spawn, run))``
+                name, place = self._names.resolve(call.args[0].value) or "", 1
             if name in know.SPAWNERS:
-                target = given(call, 0, know.SPAWNERS[name])
+                target = given(call, place, know.SPAWNERS[name])
                 function = self._flow.value(target).function if target is not None else None
                 if self._single(call):
                     alone.add(self._tree.module_of(call))

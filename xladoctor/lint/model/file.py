@@ -87,6 +87,17 @@ class FileModel(FileCode):
         return frozenset().union(*(part.frameworks for part in (self._part, *above)))
 
     @functools.cached_property
+    def led_by(self) -> frozenset[str]:
+        """The frameworks that take the file's steps: not a Trainer that is given a loop of its own.
+
+        Nor one of which a program with its own loop takes the arguments alone.
+        """
+        own = self.frameworks == {"transformers"} and any(
+            loop.kind is LoopKind.STEP and not loop.implicit for loop in self.loops
+        )
+        return frozenset() if own else self.frameworks
+
+    @functools.cached_property
     def _linked(self) -> Sequence[Part]:
         return self._program.linked(self._part)
 
@@ -178,6 +189,10 @@ class FileModel(FileCode):
             of_batches: Ask for batches: those of which the gradients are added up count apart.
         """
         return self._regions.throttled(node, of_batches=of_batches)
+
+    def holds_step(self, guard: Guard) -> bool:
+        """Whether the optimizer steps under a condition alone: it is true once for each step."""
+        return self._regions.holds_step(guard)
 
     def in_step_closure(self, node: cst.CSTNode) -> bool:
         """Whether it is in a function given to ``add_step_closure`` (or only called from one)."""

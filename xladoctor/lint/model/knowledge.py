@@ -286,6 +286,8 @@ TRAINERS = frozenset(
     ]
 )  # fmt: skip
 TRAINER_STEPS = frozenset({"compute_loss", "training_step", "_training_step"})
+#: What else of it gives tensors of the device, or a batch of them.
+TRAINER_MOVES = frozenset({"_prepare_inputs", "_prepare_input"})
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Ends of names by which programs ask for the other cores, or give each its part of the data.
 ASKS_FOR_CORES = (
@@ -297,6 +299,10 @@ ASKS_FOR_CORES = (
 ASKS_FOR_DEVICE = (".xla_model.xla_device", "torch_xla.device")
 #: Objects that scale a loss, go backward and step.
 SCALER_NAME = patterns.lazy(r"scaler$", re.IGNORECASE)
+#: Gives a function some of its arguments.
+PARTIAL = "functools.partial"
+#: Methods by which an object is trained.
+TRAINS_NAME = patterns.lazy(r"^_?(pre)?(train|fit|learn)(_|ing|$)")
 #: Functions that are one step by their names.
 STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"

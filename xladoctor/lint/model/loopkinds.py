@@ -13,7 +13,7 @@ from xladoctor.lint.model.nesting import Nesting
 from xladoctor.lint.model.per_batch import CalledPerBatch
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.training import Training, method, steps_environment
-from xladoctor.lint.model.turns import last_of
+from xladoctor.lint.model.turns import last_of, names_accumulation
 from xladoctor.lint.model.values import UNKNOWN, Kind
 from xladoctor.lint.model.without_gradients import WithoutGradients
 
@@ -47,7 +47,7 @@ class Loops:
         #: The innermost loop around a node, in the same function.
         self.innermost = self._nesting.innermost
         self._around = self._nesting.around
-        self._training = Training(names, flow, graph, self._nesting)
+        self._training = Training(tree, names, flow, graph, self._nesting)
         self._without = WithoutGradients(tree, names, graph)
         self._sources = LoopSources(tree, names, flow)
         self._per_batch = CalledPerBatch(tree, names, flow, self._training)
@@ -79,6 +79,7 @@ class Loops:
             and self._training.trains(call)
             and not _has_one_turn(loop)
         }
+        steps |= {outer for loop in steps if (outer := self._of_micro_steps(loop)) is not None}
         kinds: dict[LoopNode, LoopKind] = {}
         for node in self._tree.loops:
             if node in steps and not self._repeats_an_epoch(node, steps):
@@ -93,6 +94,16 @@ class Loops:
             elif (over or kinds[node] is LoopKind.OTHER) and self._holds_steps(node, kinds):
                 kinds[node] = LoopKind.EPOCH
         return kinds
+
+    def _of_micro_steps(self, node: LoopNode) -> LoopNode | None:
+        """The loop whose turns are the steps: around ``for i in range(accumulation_steps):``."""
+        over = node.iter if isinstance(node, cst.For) else None
+        if not isinstance(over, cst.Call) or not over.args:
+            return None
+        ranges = self._names.resolve(over.func) == "builtins.range"
+        if not ranges or not names_accumulation(over.args[-1].value):
+            return None
+        return self._around[over]
 
     def _is_rollout(self, node: LoopNode) -> bool:
         """``action = policy(state)``, ``state = env.step(action)``, both in each turn."""

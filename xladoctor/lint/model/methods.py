@@ -193,6 +193,8 @@ class MethodEvaluator:
         if name in know.TRAINER_EVALS and self._is_trainers(receiver):
             tensor = Value(Kind.DEVICE_TENSOR, origin=node, local=True)
             return container(None, (tensor, tensor, tensor))  # loss, logits, labels
+        if name in know.TRAINER_STEPS | know.TRAINER_MOVES and self._is_trainers(receiver):
+            return Value(Kind.DEVICE_TENSOR, origin=node, local=True)
         inner = receiver.instance is not None and not know.ANSWERS.search(name)
         given = any(value.holds_device_tensor or value.made_of_device for _, value in arguments)
         if receiver.kind is Kind.MODEL and (

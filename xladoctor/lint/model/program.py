@@ -20,7 +20,12 @@ from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.knowledge import LOADERS
 from xladoctor.lint.model.names import LinkedNames, Names
 from xladoctor.lint.model.parsing import parsed
-from xladoctor.lint.model.purpose import found_members, spmd_is_on, used_frameworks
+from xladoctor.lint.model.purpose import (
+    derived_frameworks,
+    found_members,
+    spmd_is_on,
+    used_frameworks,
+)
 from xladoctor.lint.model.regions import Regions
 from xladoctor.lint.model.syntax import Forest, Tree, walk
 
@@ -68,8 +73,29 @@ class Part:
         self.names = Names(self.tree)
         self.members = found_members(self.tree, self.names, device)
         self.is_xla = bool(self.members)
-        self.frameworks = used_frameworks(self.tree, self.names)
+        self._used = used_frameworks(self.tree, self.names)
         self.imports: list[Part] = []
+
+    @functools.cached_property
+    def frameworks(self) -> frozenset[str]:
+        """Which frameworks it trains with, also through a class of a file that it imports.
+
+        To be asked once the parts of a program know what they import.
+        """
+        if not self.imports:
+            return self._used
+        imported = {name.rpartition(".")[2] for name in self.names.imported()}
+        return self._used.union(
+            framework
+            for part in self.below
+            for name, framework in part.derived.items()
+            if name in imported
+        )
+
+    @functools.cached_property
+    def derived(self) -> Mapping[str, str]:
+        """Its classes that are built on a framework's."""
+        return derived_frameworks(self.tree, self.names)
 
     @functools.cached_property
     def spmd(self) -> bool:

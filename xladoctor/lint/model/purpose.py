@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -21,10 +22,20 @@ _FRAMEWORKS = {
     "accelerate": "accelerate",
     "transformers": "transformers",
 }
+#: Their classes that run the loop, move what they are given or step.
+_RUNS = {
+    "lightning": ("Trainer", "Fabric"),
+    "accelerate": ("Accelerator",),
+    "transformers": ("Trainer", "Seq2SeqTrainer"),
+}
 #: Packages that only run on XLA devices, through torch_xla.
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
 _CORES = frozenset({"tpu_cores", "num_tpu_cores", "tpu_num_cores"})
+#: What declares an option of a program, what such an option chooses, and what its help says then.
+_OPTIONS = frozenset({"add_argument", "option", "Option", "argument", "Argument"})
+_CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
+_TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 #: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
 _STARTED = "_mp_fn"
 #: What takes a device, as text, first.
@@ -157,11 +168,34 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         for node in tree.by_type.get(cst.Attribute, ())
     ):
         return True
-    return any(string(literal) in words for literal in tree.strings) or any(
+    if any(string(literal) in words for literal in tree.strings):
+        return True
+    lightning = roots & {"lightning", "pytorch_lightning"}
+    if lightning and any(map(_option_for_tpu, tree.calls)):
+        return True
+    return any(
         argument.keyword is not None and argument.keyword.value in _CORES
         for call in tree.calls
         for argument in call.args
     )
+
+
+def _option_for_tpu(call: cst.Call) -> bool:
+    """``parser.add_argument("--accelerator", required=True, help="cpu, gpu or tpu")``.
+
+    Of an option with a default the help says what else it takes; the program is for the default.
+    """
+    name = call.args[0].value if call.args else None
+    last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    if not isinstance(last, cst.Name) or last.value not in _OPTIONS:
+        return False
+    said = {one.keyword.value: one.value for one in call.args if one.keyword is not None}
+    options = [one.value for one in call.args if one.keyword is None]
+    named = [str(string(one)) for one in options if isinstance(one, cst.SimpleString)]
+    if name is None or "default" in said or not any(_CHOOSES.search(one) for one in named):
+        return False
+    told = said.get("help")
+    return isinstance(told, cst.SimpleString) and bool(_TPUS.search(str(string(told))))
 
 
 def _asks_for_xla(tree: Tree, names: Names) -> bool:
@@ -191,6 +225,30 @@ def used_frameworks(tree: Tree, names: Names) -> frozenset[str]:
     if not words & {"Accelerator", "notebook_launcher", "PartialState"}:
         found.discard("accelerate")
     return frozenset(found)
+
+
+def derived_frameworks(tree: Tree, names: Names) -> dict[str, str]:
+    """The classes of a file that are built on a framework's own: the name to the framework.
+
+    ``class Engine(Accelerator)`` prepares as Accelerate does, wherever it is used.
+    """
+    found: dict[str, str] = {}
+    for node in tree.by_type.get(cst.ClassDef, ()):  # a class stands behind those it is built on
+        assert isinstance(node, cst.ClassDef)
+        for base in node.bases:
+            dotted = names.resolve(base.value) or ""
+            named = base.value.value if isinstance(base.value, cst.Name) else ""
+            framework = found.get(named) or _of_framework(dotted)
+            if framework is not None:
+                found[node.name.value] = framework
+    return found
+
+
+def _of_framework(dotted: str) -> str | None:
+    """The framework whose loop a class of this name runs."""
+    root, _, rest = dotted.partition(".")
+    framework = _FRAMEWORKS.get(root)
+    return framework if rest.rpartition(".")[2] in _RUNS.get(framework or "", ()) else None
 
 
 def spmd_is_on(tree: Tree, names: Names) -> bool:

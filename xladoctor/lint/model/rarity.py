@@ -71,6 +71,10 @@ class Rarity:
             and (of_batches or not self._turns.hold_step(guard))
         )
 
+    def holds_step(self, guard: Guard) -> bool:
+        """Whether the optimizer steps under a condition alone: it is true once for each step."""
+        return self._turns.hold_step(guard)
+
     def _since_last(self, guard: Guard) -> bool:
         """``if step - last_saved >= 100:``, where the branch then sets ``last_saved = step``."""
         test = guard.test

@@ -182,6 +182,10 @@ class Regions:
         """Whether a node runs only every so many steps of the loop that runs it, or batches."""
         return self._throttled(node, _CHAIN, of_batches)
 
+    def holds_step(self, guard: Guard) -> bool:
+        """Whether the optimizer steps under a condition alone: it is true once for each step."""
+        return self._rarity.holds_step(guard)
+
     def _throttled(self, node: cst.CSTNode, depth: int, of_batches: bool) -> bool:
         if self._rarity.rare(node, of_batches=of_batches):
             return True

@@ -339,9 +339,18 @@ class Tree:
             decorators,
         )
         self.functions[node] = function
-        if owner is not None and isinstance(node, cst.FunctionDef):
+        if owner is not None and isinstance(node, cst.FunctionDef) and not _sets(node):
             owner.methods[name] = function
         return function
+
+
+def _sets(node: cst.FunctionDef) -> bool:
+    """``@lines.setter def lines(self, value)``: who reads the attribute asks the one before it."""
+    decorators = (item.decorator for item in node.decorators)
+    return any(
+        isinstance(one, cst.Attribute) and one.attr.value in {"setter", "deleter"}
+        for one in decorators
+    )
 
 
 class Forest(Tree):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.nesting import Nesting
+    from xladoctor.lint.model.syntax import Function, Tree
 
 #: How many calls deep it may do so.
 _DEPTH = 3
@@ -24,6 +27,7 @@ class Training:
     """Answers for calls.
 
     Args:
+        tree: The syntax of the file or files.
         names: What names are bound to.
         flow: The values of expressions.
         graph: Which function calls which.
@@ -31,8 +35,14 @@ class Training:
     """
 
     def __init__(
-        self, names: Names | LinkedNames, flow: Flow, graph: CallGraph, nesting: Nesting
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        flow: Flow,
+        graph: CallGraph,
+        nesting: Nesting,
     ) -> None:
+        self._tree = tree
         self._names = names
         self._flow = flow
         self.graph = graph
@@ -45,6 +55,8 @@ class Training:
         target = self.graph.called(call)
         if target is None or depth == 0 or target is self.graph.home[call]:
             return False
+        if target in self._by_hand:
+            return True
         return any(
             self.around[inner] is None and self.trains(inner, depth - 1)
             for inner in self.graph.calls_in(target)
@@ -67,6 +79,37 @@ class Training:
             return False
         holders = [call.func.value, *(argument.value for argument in call.args[:1])]
         return any(self._flow.value(holder).kind is Kind.OPTIMIZER for holder in holders)
+
+    @functools.cached_property
+    def _by_hand(self) -> frozenset[Function]:
+        """Methods that learn without gradients, in programs where nothing goes backward or steps.
+
+        ``self.weights = self.weights + rate * torch.outer(after, before)``, of an object that has
+        a method by which it is trained.
+        """
+        if any(map(self._is_training, self._tree.calls)):
+            return frozenset()
+        return frozenset(
+            function
+            for function in self._tree.functions.values()
+            if function.owner is not None
+            and any(map(know.TRAINS_NAME.search, function.owner.methods))
+            and any(map(self._adapts, walk(function.node, into_functions=False)))
+        )
+
+    def _adapts(self, node: cst.CSTNode) -> bool:
+        """Whether a statement makes a tensor that an object keeps anew, of what it was."""
+        if isinstance(node, cst.AugAssign):
+            target: cst.BaseExpression = node.target
+        elif isinstance(node, cst.Assign) and len(node.targets) == 1:
+            target = node.targets[0].target
+            name = dotted_text(target)
+            parts = (part for part in walk(node.value) if isinstance(part, cst.Attribute))
+            if name is None or all(dotted_text(part) != name for part in parts):
+                return False
+        else:
+            return False
+        return isinstance(target, cst.Attribute) and self._flow.value(node.value).is_device_tensor
 
     def _scales(self, call: cst.Call) -> bool:
         """``loss_scaler(loss, optimizer)``: an object that goes backward and steps (timm)."""

@@ -6,6 +6,7 @@ says nothing of where a training program for XLA devices runs it.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ import libcst as cst
 from xladoctor.lint.model.values import UNKNOWN, Kind, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from xladoctor.lint.model.syntax import Tree
 
@@ -64,12 +65,66 @@ class Trials:
                 return True
             if isinstance(parent, cst.FunctionDef | cst.ClassDef):
                 outermost = parent
-        return isinstance(outermost, cst.FunctionDef) and bool(_TRIES.search(outermost.name.value))
+        return isinstance(outermost, cst.FunctionDef) and (
+            bool(_TRIES.search(outermost.name.value)) or self._is_script(outermost, module)
+        )
+
+    def _is_script(self, function: cst.FunctionDef, module: cst.Module) -> bool:
+        """``if __name__ == "__main__": train()``: a whole program, beside the one for XLA devices.
+
+        Nothing else names the function, in no file.
+        """
+        uses = [name for name in self._uses(function.name.value) if name is not function.name]
+        return bool(uses) and all(
+            self._tree.module_of(name) is module
+            and any(
+                isinstance(parent, cst.If) and asks_for_script(parent)
+                for parent in self._tree.ancestors(name)
+            )
+            for name in uses
+        )
+
+    def _uses(self, text: str) -> Iterator[cst.Name]:
+        """Where a name may mean a function of the files: not ``model.train()``, ``f(train=True)``.
+
+        Nor the module in ``from train import run``.
+        """
+        for name in self._names.get(text, ()):
+            parent = self._tree.parents[name]
+            if isinstance(parent, cst.Attribute) and name is parent.attr:
+                holder = parent.value
+                if not isinstance(holder, cst.Name) or holder.value not in self._modules:
+                    continue
+            elif isinstance(parent, cst.ImportFrom) or (
+                isinstance(parent, cst.Arg) and name is parent.keyword
+            ):
+                continue
+            yield name
+
+    @functools.cached_property
+    def _names(self) -> dict[str, list[cst.Name]]:
+        """Where each name stands, in all files."""
+        found: dict[str, list[cst.Name]] = {}
+        for name in self._tree.nodes(cst.Name):
+            found.setdefault(name.value, []).append(name)
+        return found
+
+    @functools.cached_property
+    def _modules(self) -> frozenset[str]:
+        """What imports bind, in any file."""
+        found: set[str] = set()
+        for node in self._tree.imports:
+            for alias in () if isinstance(node.names, cst.ImportStar) else node.names:
+                bound = alias.asname.name if alias.asname is not None else alias.name
+                while isinstance(bound, cst.Attribute):
+                    bound = bound.value  # type: ignore[assignment]
+                found.add(bound.value)  # type: ignore[union-attr]
+        return frozenset(found)
 
 
 def _without_host(value: Value) -> Value:
-    """A value of which is not known any more that its tensors are on the host."""
-    if value.kind is Kind.CPU_TENSOR:
+    """A value of which is not known any more that its tensors, or batches, are on the host."""
+    if value.kind in {Kind.CPU_TENSOR, Kind.LOADER}:
         return UNKNOWN
     if value.kind is not Kind.CONTAINER:
         return value

@@ -152,8 +152,12 @@ def by_accumulation(node: cst.BaseExpression) -> bool:
     """``number % args.gradient_accumulation_steps``: the batches of a step, by their name."""
     if not isinstance(node, cst.BinaryOperation) or not isinstance(node.operator, cst.Modulo):
         return False
-    text = dotted_text(node.right) or ""
-    return bool(_ACCUMULATES.search(text.rpartition(".")[2]))
+    return names_accumulation(node.right)
+
+
+def names_accumulation(node: cst.BaseExpression) -> bool:
+    """``args.gradient_accumulation_steps``: a number of batches of one step, by its name."""
+    return bool(_ACCUMULATES.search((dotted_text(node) or "").rpartition(".")[2]))
 
 
 def names_in(node: cst.CSTNode) -> set[str]:

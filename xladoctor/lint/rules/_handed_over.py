@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Class, Kind
-from xladoctor.lint.model.knowledge import TRAINERS
+from xladoctor.lint.model.knowledge import ACCELERATOR_CLASS, TRAINERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression
             given = call.argument(0, "model")
             if given is not None:
                 yield call, given
-        elif call.method == "prepare" and _is_accelerator(model, call):
+        elif call.method == "prepare" and is_accelerator(model, call):
             for argument in call.node.args:
                 if model.value(argument.value).kind is Kind.MODEL:
                     yield call, argument.value
@@ -42,8 +42,14 @@ def is_trainer(model: FileModel, call: CallSite) -> bool:
     )
 
 
-def _is_accelerator(model: FileModel, call: CallSite) -> bool:
-    """Whether an object that prepares is Accelerate's, by what is known of it or its name."""
+def is_accelerator(model: FileModel, call: CallSite) -> bool:
+    """Whether the object of a method is Accelerate's: by its class, what is known, or its name."""
     if call.receiver is None or "accelerate" not in model.frameworks:
         return False
+    value = model.value(call.receiver)
+    if value.type_name == ACCELERATOR_CLASS:
+        return True
+    made = [value.instance.cls] if value.instance is not None else value.classes
+    if any(ACCELERATOR_CLASS in model.library_bases(one) for one in made):
+        return True
     return "accelerator" in model.tree.text(call.receiver).lower()

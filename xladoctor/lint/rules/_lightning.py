@@ -15,7 +15,7 @@ from xladoctor.lint.rules._lightning_hooks import logs
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import UnionType
 
     from xladoctor.lint.model import CallSite, Class, FileModel
@@ -41,7 +41,13 @@ def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
 
 def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
-    settings = given(model, call)
+    return wanted_for_xla(model, given(model, call))
+
+
+def wanted_for_xla(
+    model: FileModel, settings: Mapping[str, cst.BaseExpression]
+) -> cst.BaseExpression | None:
+    """The same of settings for one, wherever they are written."""
     for name in ("tpu_cores", "num_tpu_cores"):
         if name in settings:
             return settings[name]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import Class, FileModel, Problem
 
 _TRAINER = "lightning.pytorch.Trainer"
-_MODULE = "lightning.pytorch.LightningModule"
+#: What a program's modules are built on.
+MODULE = "lightning.pytorch.LightningModule"
 _DATA_MODULE = "lightning.pytorch.LightningDataModule"
 _ASSIGNED = cst.AssignTarget | cst.AnnAssign
 #: Classes whose methods get the Trainer as ``self.trainer``.
@@ -68,7 +69,7 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
         assert isinstance(node, cst.Attribute)
         name = node.attr.value
         for of, instead in _attributes().get(name, {}).items():
-            holds = _is_trainer if of == _TRAINER else _is_module
+            holds = _is_trainer if of == _TRAINER else is_own
             if not holds(model, node) or _is_given(model, node):
                 continue
             yield model.problem(
@@ -104,7 +105,7 @@ def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
     return made is not None and made.name == _TRAINER
 
 
-def _is_module(model: FileModel, node: cst.Attribute) -> bool:
+def is_own(model: FileModel, node: cst.Attribute) -> bool:
     """``self`` of a module that has no such attribute itself."""
     owner = _owner(model, node)
     if owner is None or not _is_self(model, node.value, node):

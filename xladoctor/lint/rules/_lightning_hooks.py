@@ -145,7 +145,13 @@ def _given_to(
 
 
 def logged_names(model: FileModel, call: CallSite) -> set[object]:
-    """The names under which ``self.log`` logs: ``f"{stage}_loss"`` with what callers give."""
+    """The names under which ``self.log`` logs: ``f"{stage}_loss"`` with what callers give.
+
+    Of ``self.log_dict`` the keys, as far as they are written.
+    """
+    if call.method == "log_dict":
+        logged = call.argument(0, "dictionary")
+        return {key for key, _ in (model.value(logged).entries or ())} if logged else set()
     name = call.argument(0, "name")
     if name is None:
         return set()

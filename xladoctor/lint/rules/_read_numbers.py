@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 _OF_TURNS = frozenset({"builtins.enumerate", "builtins.zip"})
 #: What makes a number of a list.
 _OF_LISTS = frozenset(f"builtins.{name}" for name in ("sum", "max", "min"))
+#: What gives a number of numbers.
+_ROUNDS = frozenset(f"builtins.{name}" for name in ("int", "round", "abs", "max", "min"))
+#: Operations in each other.
+_DEPTH = 5
 
 
 def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
@@ -29,13 +33,27 @@ def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Name) and (_is_of_turn(model, node) or _out_of_list(model, node)):
         return True
     made = list(made_of(model, node)) if isinstance(node, cst.Name) else []
-    return bool(made) and all(
-        isinstance(one, cst.Call)
-        and model.value(one).kind is Kind.NUMBER
-        and model.hot_loop(one) is not None
-        and (model.effects.is_read(one) or _is_of_list(model, one))
-        for one in made
-    )
+    return bool(made) and all(_is_of_read(model, one) for one in made)
+
+
+def _is_of_read(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> bool:
+    """``ids.max().item() + 1``, also rounded, bounded, or on one side of a condition."""
+    if depth == 0:
+        return False
+    if isinstance(node, cst.BinaryOperation):
+        sides: tuple[cst.BaseExpression, ...] = (node.left, node.right)
+    elif isinstance(node, cst.IfExp):
+        sides = (node.body, node.orelse)
+    elif not isinstance(node, cst.Call) or model.value(node).kind is not Kind.NUMBER:
+        return False
+    elif model.hot_loop(node) is not None and (
+        model.effects.is_read(node) or _is_of_list(model, node)
+    ):
+        return True
+    else:
+        call = model.call(node)
+        sides = tuple(call.positional) if call.name in _ROUNDS else ()
+    return any(_is_of_read(model, side, depth - 1) for side in sides)
 
 
 def _is_of_turn(model: FileModel, name: cst.Name) -> bool:

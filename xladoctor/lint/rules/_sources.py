@@ -83,10 +83,11 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
     Where programs for XLA devices call the function, those for others beside them do not count.
     """
     functions = model.functions_around(node)
-    function = next((one for one in functions if node.value in one.parameters), None)
+    function = next((x for x in functions if node.value in (*x.parameters, *x.keyword_only)), None)
     if function is None:
         return None
-    index = function.parameters.index(node.value)
+    by_place = node.value in function.parameters
+    index = function.parameters.index(node.value) if by_place else -1  # by its name alone
     if function.owner is not None and not function.is_static and index == 0:
         return None  # the object itself, which no caller gives
     calls = list(model.callers(function))

@@ -78,6 +78,8 @@ def _hidden(model: FileModel, node: cst.CSTNode) -> bool | None:
             caught = [part.value for item in around.handlers for part in _caught(item)]
             if "AttributeError" in caught or any(_asks_again(model, x) for x in around.handlers):
                 return None
+            if any(isinstance(outer, cst.ExceptHandler) for outer in model.tree.ancestors(around)):
+                return None  # the second of two ways to ask
             return not caught or not {"Exception", "BaseException"}.isdisjoint(caught)
     return None
 

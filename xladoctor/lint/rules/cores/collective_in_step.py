@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, OnXla
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._exact import given_true
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -16,7 +21,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 _XM = "torch_xla.core.xla_model."
-_MEETS = frozenset({f"{_XM}mesh_reduce", f"{_XM}rendezvous"})
+_MEETS = {
+    f"{_XM}mesh_reduce": "ends the graph, gathers pickled data of all cores and reads it here",
+    f"{_XM}rendezvous": "ends the graph, gathers pickled data of all cores and reads it here",
+    f"{_XM}do_on_ordinals": "brings its data to the host, and lets all cores wait for each other",
+}
 #: Methods of frameworks' objects in which the cores meet, and the classes of these.
 _METHODS = {
     "wait_for_everyone": "accelerate.Accelerator",
@@ -25,12 +34,21 @@ _METHODS = {
 }
 #: What these are on XLA devices (Lightning 2.6, fabric/strategies/xla.py; Accelerate 1.15).
 _IS = {"all_reduce": "mesh_reduce"}
+_TRAINS = "training_step"
+#: Methods of a LightningModule that run for each batch.
+_LOGGED = {
+    _TRAINS: "in every step",
+    "validation_step": "for every evaluation batch",
+    "test_step": "for every evaluation batch",
+}
 _EACH = {LoopKind.STEP: "in every step", LoopKind.EVAL: "for every evaluation batch"}
 
 
 @rule("XLA423")
 def collective_in_step(model: FileModel) -> Iterator[Problem]:
     """Find ``mesh_reduce`` and ``rendezvous`` in step and evaluation loops."""
+    if model.is_xla and "lightning" in model.frameworks:
+        yield from _logged(model)
     for call in model.calls():
         what = _meeting(model, call)
         if what is None:
@@ -53,11 +71,58 @@ def collective_in_step(model: FileModel) -> Iterator[Problem]:
         )
 
 
+def _logged(model: FileModel) -> Iterator[Problem]:
+    """``self.log("loss", loss, sync_dist=True)`` of a step's own value, which is reduced there.
+
+    Known from Lightning 2.6: ``_ResultMetric.update`` reduces what is logged on each step, and the
+    strategies for XLA do that by ``xm.mesh_reduce``.
+    """
+    if any(_on_one_core(part) for part in (model, *model.linked)):
+        return
+    for call in model.methods("log", "log_dict"):
+        function = call.function
+        each = None if function is None else _LOGGED.get(function.name)
+        if each is None or function is None or not is_module(model, function):
+            continue
+        on_step = call.keywords.get("on_step")
+        always = model.literal(on_step) is True if on_step is not None else function.name == _TRAINS
+        if not is_name(call.receiver, "self") or given_true(model, call, "sync_dist") is None:
+            continue
+        if not always or model.throttled(call.node) or _is_metric(model, call):
+            continue
+        yield model.problem(
+            call.node,
+            "sync_dist=True has Lightning reduce this on the host with xm.mesh_reduce, for which "
+            f"all cores meet {each}",
+            suggestion="on_step=False, on_epoch=True: the cores then meet once an epoch",
+        )
+
+
+def _is_metric(model: FileModel, call: CallSite) -> bool:
+    """``self.log("acc", self.accuracy)``: metrics of torchmetrics bring themselves together."""
+    value = call.argument(1, "value")
+    if value is None:
+        return False
+    known = model.value(value)
+    kept = isinstance(value, cst.Attribute) and not known.is_device_tensor
+    return kept or (known.type_name or "").startswith("torchmetrics")
+
+
+def _on_one_core(model: FileModel) -> bool:
+    """Whether a Trainer of a file is made for one device."""
+    for call in model.calls("lightning.pytorch.Trainer"):
+        settings = given(model, call)
+        devices = settings.get("devices", settings.get("tpu_cores"))
+        if devices is not None and constant(model, devices) in (1, "1"):
+            return True
+    return False
+
+
 def _meeting(model: FileModel, call: CallSite) -> str | None:
     """What a call of the cores' meeting on the host does; None if it is none."""
     if call.name in _MEETS:
         name = call.name.rpartition(".")[2]
-        return f"xm.{name} ends the graph, gathers pickled data of all cores and reads it here, "
+        return f"xm.{name} {_MEETS[call.name]}, "
     if (
         call.name is None
         and call.method in _METHODS
@@ -93,11 +158,25 @@ def _decides(model: FileModel, guard: Guard) -> bool:
 
     Nor what ``if step % 500 == 0:`` leaves to its ``else``: nearly all steps.
     """
-    if guard.runs is OnXla.YES or isinstance(guard.node, cst.While):
+    if guard.runs is OnXla.YES or isinstance(guard.node, cst.While) or model.holds_step(guard):
+        return False
+    if guard.when and _has_begun(guard.test):
         return False
     if guard.when or not isinstance(guard.node, cst.If):
         return True
     return not model.throttled(guard.node.body.body[0])
+
+
+def _has_begun(test: cst.BaseExpression) -> bool:
+    """``if step > 0:``, ``if count >= 1:``: all turns but the first."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    against = test.comparisons[0]
+    least = against.comparator.value if isinstance(against.comparator, cst.Integer) else ""
+    return isinstance(test.left, cst.Name) and (
+        (isinstance(against.operator, cst.GreaterThan) and least == "0")
+        or (isinstance(against.operator, cst.GreaterThanEqual) and least == "1")
+    )
 
 
 def _sometimes(model: FileModel, call: CallSite, loop: Loop, depth: int = 3) -> bool:

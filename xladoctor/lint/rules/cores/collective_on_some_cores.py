@@ -70,7 +70,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
 
 def _is_left(model: FileModel, call: CallSite, guard: Guard) -> bool:
     """``if torch.isnan(loss): continue`` before the collective: XLA420 tells that at its line."""
-    if model.frameworks or guard.node in model.tree.ancestors(call.node):
+    if model.led_by or guard.node in model.tree.ancestors(call.node):
         return False
     loop = model.step_loop(call.node)
     return loop is not None and any(

@@ -8,6 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,11 +26,8 @@ def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
     for node in model.nodes(cst.Attribute):
         if node.attr.value not in _MISSING:
             continue
-        value = model.value(node.value)
-        made = value.origin
-        if value.kind not in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER} or not value.certain:
-            continue
-        if not isinstance(made, cst.Call) or not (model.name(made.func) or "").startswith(_MAKERS):
+        made = _maker(model, node.value) or _given(model, node.value)
+        if made is None:
             continue
         if isinstance(model.parent(node), cst.AssignTarget):
             continue
@@ -38,3 +37,22 @@ def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
             suggestion="keep the DataLoader or its sampler in a name of its own, and ask that",
             related=[model.place(made, "the device loader is made here")],
         )
+
+
+def _maker(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
+    """The call of torch_xla that has certainly made what an expression holds."""
+    value = model.value(node)
+    made = value.origin
+    if value.kind not in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER} or not value.certain:
+        return None
+    if not isinstance(made, cst.Call) or not (model.name(made.func) or "").startswith(_MAKERS):
+        return None
+    return made
+
+
+def _given(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
+    """The same for a parameter, of which a script for other devices gives a plain loader."""
+    if not isinstance(node, cst.Name) or assigned(model, node):
+        return None
+    makers = [_maker(model, given) for given in of_parameter(model, node) or ()]
+    return makers[0] if makers and None not in makers else None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 
 @rule("XLA415")
@@ -25,6 +25,14 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.methods("per_device_loader"):
+        if _wraps_itself(model, call):
+            yield model.problem(
+                call.node,
+                "from the second epoch on this wraps the device loader of the epoch before, which "
+                "has nothing left: no step is made",
+                suggestion="give the device loader a name of its own",
+            )
+            continue
         for loop in model.loops:
             if loop.kind is not LoopKind.EPOCH:
                 continue
@@ -48,6 +56,23 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                 fix=_fix(model, call.receiver),
             )
             break
+
+
+def _wraps_itself(model: FileModel, call: CallSite) -> bool:
+    """``loader = ParallelLoader(loader, [device]).per_device_loader(device)`` in each epoch."""
+    parent = model.parent(call.node)
+    loop = model.loop(call.node)
+    if not isinstance(parent, cst.Assign) or loop is None or loop.kind is not LoopKind.EPOCH:
+        return False
+    made = call.receiver
+    inner = made.args[0].value if isinstance(made, cst.Call) and made.args else None
+    target = parent.targets[0].target
+    if not isinstance(target, cst.Name) or not isinstance(inner, cst.Name):
+        return False
+    if target.value != inner.value or (model.name(made.func) or "") != PARALLEL:  # type: ignore[union-attr]
+        return False
+    anew = [value for value in assigned(model, inner) if value is not call.node]
+    return not any(loop.node in around(model, value) for value in anew)
 
 
 def _fix(model: FileModel, loader: cst.BaseExpression | None) -> Fix | None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import differs, entry_places, every_core, same_everywhere
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._writes import PRETRAINED, RUNS, SAVE, fetching_command, written_path
 
 if TYPE_CHECKING:
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _SERIAL = re.compile(r"\.MpSerialExecutor$")
+#: Contexts that hold back the other processes until the first has been through.
+_FIRST = re.compile(r"(?i)(process|rank|zero|master|main|leader)\w*_first$")
+#: What asks whether a file or folder is there.
+_IS_THERE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
 _BY_MASTER = (
     "download on the master core and let the others wait: `if not xm.is_master_ordinal(): "
     "xm.rendezvous(tag)` before, and the same for the master behind it"
@@ -76,7 +82,7 @@ def _downloads(model: FileModel) -> Iterator[Problem]:
     told = set()
     for call in model.calls("torchvision.datasets.*", "torchaudio.datasets.*"):
         download, root = call.keywords.get("download"), call.argument(0, "root")
-        if download is None or model.literal(download) is not True:
+        if download is None or not _fetches(model, download):
             continue
         if root is not None and differs(model, root):
             continue
@@ -91,6 +97,16 @@ def _downloads(model: FileModel) -> Iterator[Problem]:
             suggestion=_BY_MASTER,
             related=entry_places(model, entry),
         )
+
+
+def _fetches(model: FileModel, download: cst.BaseExpression) -> bool:
+    """``download=True``, or ``download=not os.path.exists(root)``: where nothing is there yet."""
+    if model.literal(download) is True:
+        return True
+    asked = sources(model, download) or []
+    parts = [part for one in asked for part in walk(one) if isinstance(part, cst.Call)]
+    asks = any(model.call(part).last in _IS_THERE for part in parts)
+    return asks and not differs(model, download)
 
 
 def _commands(model: FileModel) -> Iterator[Problem]:
@@ -119,13 +135,28 @@ def _one_by_one(model: FileModel, call: CallSite) -> bool:
     order = model.tree.order
     if call.function is not None and isinstance(call.function.node, cst.Lambda):
         return True
-    if any(_SERIAL.search(name) for name in model.named):
+    if any(_SERIAL.search(name) for name in model.named) or _lets_one_first(model, call.node):
         return True
     return any(
         other.function is call.function
         and order[other.node] < order[call.node]
         and model.core_guard(other.node) is not None
         for other in model.calls(*_WAITS)
+    )
+
+
+def _lets_one_first(model: FileModel, node: cst.CSTNode, depth: int = 3) -> bool:
+    """Whether ``with accelerator.main_process_first():`` is around, here or around all callers."""
+    for parent in model.tree.ancestors(node):
+        items = parent.items if isinstance(parent, cst.With) else ()
+        for item in items:
+            text = dotted_text(item.item.func) if isinstance(item.item, cst.Call) else None
+            if text is not None and _FIRST.search(text):
+                return True
+    function = model.function_of(node)
+    callers = model.callers(function) if function is not None and depth else ()
+    return bool(callers) and all(
+        _lets_one_first(model, caller.node, depth - 1) for caller in callers
     )
 
 

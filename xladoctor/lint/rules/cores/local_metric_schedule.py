@@ -32,7 +32,7 @@ def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
         return
     if "lightning" in model.frameworks:
         yield from _in_lightning(model)
-    if model.frameworks or not reduces_gradients(model):
+    if model.led_by or not reduces_gradients(model):
         return  # without a reduction each core trains a model of its own, perhaps on purpose
     yield from _on_the_master(model)
     for call in model.methods("step"):
@@ -93,12 +93,14 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
         if plateau is None or trainer is None:
             continue
         for call in logged_by_each_core(model, owner):
+            followed = logged_names(model, call) & _monitored(model, made)
             name = call.argument(0, "name")
-            if name is None or logged_names(model, call).isdisjoint(_monitored(model, made)):
+            if not followed:
                 continue
+            said = repr(min(map(str, followed))) if name is None else snippet(model, name)
             yield model.problem(
                 call.node,
-                f"{snippet(model, name)} is the number of each core's own batches, and "
+                f"{said} is the number of each core's own batches, and "
                 "ReduceLROnPlateau follows it: the cores choose different learning rates, and "
                 "their models drift apart",
                 suggestion="sync_dist=True",

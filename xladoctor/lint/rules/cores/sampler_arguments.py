@@ -30,7 +30,7 @@ _RANKS = frozenset({"LOCAL_RANK", "RANK"})
 @rule("XLA409")
 def sampler_arguments(model: FileModel) -> Iterator[Problem]:
     """Find samplers and loaders whose arguments raise, or give all cores the same samples."""
-    if not model.is_xla or model.frameworks:
+    if not model.is_xla or model.led_by:
         return
     if not any(True for _ in model.methods("init_process_group")):
         for call in model.calls(SAMPLER):

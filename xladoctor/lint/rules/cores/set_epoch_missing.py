@@ -29,7 +29,7 @@ _DEPTH = 3
 @rule("XLA403")
 def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
     """Find shuffling distributed samplers of training loaders in files that never set the epoch."""
-    if not model.is_xla or model.frameworks:
+    if not model.is_xla or model.led_by:
         return
     if any(True for part in (model, *model.linked) for _ in part.methods("set_epoch")):
         return

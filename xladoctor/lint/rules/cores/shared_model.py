@@ -28,7 +28,7 @@ _OF_MODULES = frozenset({"parameters", "named_parameters", "state_dict", "load_s
 @rule("XLA424")
 def shared_model(model: FileModel) -> Iterator[Problem]:
     """Find ``global_model.to(device)`` and ``MpModelWrapper`` in what every core runs."""
-    if model.target < _SINCE or not model.is_xla or model.spmd or model.frameworks:
+    if model.target < _SINCE or not model.is_xla or model.spmd or model.led_by:
         return
     for move in model.methods("to"):
         entry = model.on_every_core(move.node)
@@ -40,10 +40,11 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
             continue
         one = model.tree.text(shared.original if shared is not None else move.receiver).strip()
         moved = model.tree.text(move.receiver).strip()
+        whose = _whose(model, move, shared, made)
         yield model.problem(
             move.node,
-            f"all cores of a process move the one {one} {_whose(model, move, shared)}: where a "
-            "process has two cores (TPU v2, v3), both train the same parameters, on one of them",
+            f"all cores of a process move the one {one} {whose}: where a process "
+            "has two cores (TPU v2, v3), both train the same parameters, on one of them",
             suggestion="make the model in the function that each core runs, or move a copy: "
             f"copy.deepcopy({moved}).to(device)",
             related=[
@@ -54,7 +55,11 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _whose(model: FileModel, move: CallSite, shared: Shared | None) -> str:
+def _whose(
+    model: FileModel, move: CallSite, shared: Shared | None, made: cst.BaseExpression
+) -> str:
+    if not model.is_here(made) and model.function_of(made) is None:
+        return "of the imported module"
     if isinstance(move.receiver, cst.Attribute):
         return "of the object"
     own = isinstance(move.receiver, cst.Name) and bool(_of_global(model, move.receiver))
@@ -78,7 +83,7 @@ def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.Call | 
         makers = _of_global(model, held)
     before = [
         node
-        for node in makers or _of_start(model, held, entry)
+        for node in makers or _of_start(model, held, entry) or _of_import(model, held)
         if model.on_every_core(node) is None and model.on_xla(node) is not OnXla.NO
     ]
     return before[0] if before else None
@@ -99,9 +104,22 @@ def _of_start(model: FileModel, held: cst.BaseExpression, entry: Entry) -> list[
         near = model.is_here(made) and model.is_here(start)
     else:
         near = any(call.function is None for call in model.callers(maker))
+    return [made] if near and not _is_copied(model, made) else []
+
+
+def _of_import(model: FileModel, held: cst.BaseExpression) -> list[cst.Call]:
+    """``nets.decoder`` that a linked file makes when it is imported: once in each process."""
+    made = model.value(held).origin
+    if not isinstance(made, cst.Call) or model.is_here(made):
+        return []
+    alone = model.function_of(made) is None and not model.value(held).roads
+    return [made] if alone and not _is_copied(model, made) else []
+
+
+def _is_copied(model: FileModel, made: cst.Call) -> bool:
+    """Whether copies are taken of what a call made."""
     copies = (part.calls("copy.deepcopy", "copy.copy") for part in (model, *model.linked))
-    copied = any(model.value(call.node).origin is made for calls in copies for call in calls)
-    return [made] if near and not copied else []
+    return any(model.value(call.node).origin is made for calls in copies for call in calls)
 
 
 def _of_object(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.knowledge import PARTIAL
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import assigned
@@ -29,6 +30,7 @@ _COUNTS = frozenset(
     )
 )
 _LISTS = frozenset({"torch_xla.core.xla_model.get_xla_supported_devices", "torch_xla.devices"})
+_SPAWN = "torch_xla.distributed.xla_multiprocessing.spawn"
 
 
 @rule("XLA404")
@@ -36,8 +38,11 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
     """Find a number of processes other than 1 given to ``xmp.spawn``."""
     if model.target < _IGNORES:
         return
-    for call in model.calls("torch_xla.distributed.xla_multiprocessing.spawn"):
-        given = call.argument(2, "nprocs")
+    for call in model.calls(_SPAWN, PARTIAL):
+        function = call.argument(0, None) if call.name == PARTIAL else call.node.func
+        if function is None or model.name(function) != _SPAWN:
+            continue
+        given = call.argument(3 if call.name == PARTIAL else 2, "nprocs")
         if given is None:
             continue
         value = constant(model, given)

@@ -38,7 +38,7 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
 
     And in loops over epochs, which a core leaves with all the steps that the others still take.
     """
-    if not model.is_xla or model.spmd or model.frameworks:
+    if not model.is_xla or model.spmd or model.led_by:
         return
     # The step, and what all cores meet in, may stand in another file than the loop over epochs.
     asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if is_wrapped(model, _WRAPPERS) else [])]

@@ -39,7 +39,7 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
         return
     if "lightning" in model.frameworks:
         yield from _in_lightning(model)
-    if model.frameworks:
+    if model.led_by:
         return
     sharded = list(_sharded_evaluations(model))
     if not sharded:

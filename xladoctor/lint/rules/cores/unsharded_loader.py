@@ -33,12 +33,14 @@ _SHARES = frozenset(
         *("choice", "choices", "sample", "samples", "sampler", "seed", "generator", "env"),
     }
 )
+#: How many assignments before a loader its samples may be shared out.
+_DEEP = 3
 
 
 @rule("XLA402")
 def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     """Find loaders that run on every core and give each of them all the samples."""
-    if not model.is_xla or model.spmd or model.frameworks:
+    if not model.is_xla or model.spmd or model.led_by:
         return
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
@@ -124,11 +126,7 @@ def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     dataset = call.argument(0, "dataset")
     if dataset is None:
         return True
-    seen: list[cst.CSTNode] = [dataset]
-    for name in [node for node in walk(dataset) if isinstance(node, cst.Name)]:
-        bindings = model.bindings(name.value, name)
-        seen.extend(item.node for item in bindings if item.kind == "assign")
-    for node in seen:
+    for node in _made_of(model, dataset):
         if differs(model, node):
             return True
         if any(word in model.tree.text(node).lower() for word in _SHARDING_WORDS):
@@ -138,6 +136,18 @@ def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
         if _made_of_a_part(model, node):
             return True
     return False
+
+
+def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTNode]:
+    """What a dataset is, and what it is made of: ``Rows(lines)`` of ``lines = lines[rank::n]``."""
+    seen: dict[cst.CSTNode, None] = {dataset: None}
+    last: list[cst.CSTNode] = [dataset]
+    for _ in range(_DEEP):
+        names = (part for node in last for part in walk(node) if isinstance(part, cst.Name))
+        bound = (item for name in names for item in model.bindings(name.value, name))
+        last = [item.node for item in bound if item.kind == "assign" and item.node not in seen]
+        seen.update(dict.fromkeys(last))
+    yield from seen
 
 
 def _made_of_a_part(model: FileModel, node: cst.CSTNode) -> bool:

@@ -10,12 +10,21 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model import OnXla
+from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._given import given
-from xladoctor.lint.rules._lightning import CLASSES, RENAMED, TRAINERS, class_of, for_xla
+from xladoctor.lint.rules._lightning import (
+    CLASSES,
+    RENAMED,
+    TRAINERS,
+    class_of,
+    for_xla,
+    wanted_for_xla,
+)
+from xladoctor.lint.rules._lightning_gone import MODULE, is_own
 from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
@@ -64,11 +73,27 @@ _OLD = {
     "test_percent_check": "limit_test_batches=...",
     "max_nb_epochs": "max_epochs=...",
     "default_save_path": "default_root_dir=...",
+    "add_row_log_interval": "log_every_n_steps=...",
+    "gradient_clip": "gradient_clip_val=...",
+    "min_nb_epochs": "min_epochs=...",
+    "nb_gpu_nodes": "num_nodes=...",
+    "nb_sanity_val_steps": "num_sanity_val_steps=...",
+    "overfit_pct": "overfit_batches=...",
+    "print_nan_grads": "detect_anomaly=True",
+    "progress_bar_callback": "enable_progress_bar=... or callbacks=[TQDMProgressBar()]",
+    "show_progress_bar": "enable_progress_bar=...",
+    "use_amp": "precision=...",
+    "automatic_optimization": "an attribute of that name of the module",
+    "enable_pl_optimizer": "nothing: it is gone without a replacement",
+    "truncated_bptt_steps": "nothing: cut the sequences in training_step",
 }
 #: Precisions that Lightning's XLAPrecision refuses (it knows 32-true, 16-true and bf16-true).
 _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 
 
+#: Names that settings for a Trainer have beside its accelerator.
+_OF_TRAINERS = frozenset({"devices", "precision", "strategy", "max_epochs", "max_steps", "logger",
+                          "callbacks", "gradient_clip_val", "accumulate_grad_batches"})  # fmt: skip
 #: Strategies for other devices, by name and class (Lightning 2.6, accelerator_connector.py).
 _ELSEWHERE = re.compile(r"^(ddp|dp$|fsdp|deepspeed|bagua|horovod|modelparallel)")
 _CLASSES_ELSEWHERE = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
@@ -85,65 +110,117 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
         yield from _gone(model)
         yield from _of_classes(model)
         yield from _resumed(model)
+    told: set[cst.BaseExpression] = set()
     for call in model.calls(*TRAINERS):
-        if not for_xla(model, call):
+        settings = given(model, call)
+        if wanted_for_xla(model, settings) is None:
             yield from _another_device(model, call)
             continue
-        for name, value in given(model, call).items():
-            if name in _OLD:
-                yield model.problem(
-                    value,
-                    f"Lightning 2 has no {name} any more: Trainer raises TypeError",
-                    suggestion=f"write {_OLD[name]}",
-                )
-            if name in _REMOVED:
-                release, instead = _REMOVED[name]
-                yield model.problem(
-                    value,
-                    f"Lightning {release} removed {name}: Trainer raises TypeError",
-                    suggestion=f"write {instead}",
-                    fix=argument_fix(model, call, name) if name in call.keywords else None,
-                )
-            literal = constant(model, value)
-            if name == "strategy" and isinstance(literal, str) and literal in RENAMED:
-                new = RENAMED[literal]
-                yield model.problem(
-                    value,
-                    f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
-                    suggestion=f'write strategy="{new}"',
-                    fix=_strategy_fix(model, value, new),
-                )
-            if name == "strategy" and _is_refused(model, value) and _asks_for_tpu(model, call):
-                yield model.problem(
-                    value,
-                    "Lightning's TPU accelerator takes XLA's strategies alone: Trainer raises "
-                    "ValueError",
-                    suggestion='leave strategy out, or write strategy="xla"',
-                )
-            if name == "devices" and _is_no_number(literal) and _asks_for_tpu(model, call):
-                yield model.problem(
-                    value,
-                    f"on TPUs devices is 1, all cores of the host or a list of one: Trainer raises "
-                    f"ValueError for {literal!r}",
-                    suggestion='devices="auto"',
-                )
-            made = class_of(model, value) if name == "strategy" else None
-            if made in CLASSES:
-                yield model.problem(
-                    value,
-                    f"Lightning 2.0 renamed {made} to {CLASSES[made]}: the import of the old name "
-                    "fails",
-                    suggestion=f"from lightning.pytorch.strategies import {CLASSES[made]}",
-                )
-            if name == "precision":
-                chosen = _chosen(model, value)
-                yield from _precision(model, default_of(model, chosen) or chosen)
+        told.update(settings.values())
+        yield from _refused(model, settings, call)
+    for settings in _written(model) if "lightning" in model.frameworks else ():
+        if told.isdisjoint(settings.values()):
+            yield from _refused(model, settings, None)
+
+
+def _written(model: FileModel) -> Iterator[dict[str, cst.BaseExpression]]:
+    """``{"accelerator": "tpu", "precision": 16}``: settings for a Trainer that is made elsewhere.
+
+    ``cfg["trainer"].update(...)`` of a configuration that is a module, for one.
+    """
+    for node in model.nodes(cst.Dict):
+        assert isinstance(node, cst.Dict)
+        named = {
+            model.literal(one.key): one.value
+            for one in node.elements
+            if isinstance(one, cst.DictElement)
+        }
+        settings = {name: value for name, value in named.items() if isinstance(name, str)}
+        if _asks_for_tpu(model, settings) and settings.keys() & _OF_TRAINERS:
+            yield settings
+    for call in model.calls("builtins.dict"):
+        if _asks_for_tpu(model, call.keywords) and call.keywords.keys() & _OF_TRAINERS:
+            yield dict(call.keywords)
+
+
+def _refused(
+    model: FileModel, settings: Mapping[str, cst.BaseExpression], call: CallSite | None
+) -> Iterator[Problem]:
+    """What a Trainer for TPU cores does not take of what it is given.
+
+    Args:
+        model: The file.
+        settings: What it is given by name.
+        call: The Trainer, if it is in sight.
+    """
+    for name, value in settings.items():
+        if name in _OLD:
+            yield model.problem(
+                value,
+                f"Lightning 2 has no {name} any more: Trainer raises TypeError",
+                suggestion=f"write {_OLD[name]}",
+            )
+        if name in _REMOVED:
+            release, instead = _REMOVED[name]
+            here = call is not None and name in call.keywords
+            yield model.problem(
+                value,
+                f"Lightning {release} removed {name}: Trainer raises TypeError",
+                suggestion=f"write {instead}",
+                fix=argument_fix(model, call, name) if here and call is not None else None,
+            )
+        if name == "strategy":
+            yield from _of_strategy(model, value, settings)
+        literal = constant(model, value)
+        if name == "devices" and _is_no_number(literal) and _asks_for_tpu(model, settings):
+            yield model.problem(
+                value,
+                f"on TPUs devices is 1, all cores of the host or a list of one: Trainer raises "
+                f"ValueError for {literal!r}",
+                suggestion='devices="auto"',
+            )
+        if name == "precision":
+            chosen = _chosen(model, value)
+            yield from _precision(model, default_of(model, chosen) or chosen)
+
+
+def _of_strategy(
+    model: FileModel, value: cst.BaseExpression, settings: Mapping[str, cst.BaseExpression]
+) -> Iterator[Problem]:
+    literal = constant(model, value)
+    if isinstance(literal, str) and literal in RENAMED:
+        new = RENAMED[literal]
+        yield model.problem(
+            value,
+            f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
+            suggestion=f'write strategy="{new}"',
+            fix=_strategy_fix(model, value, new),
+        )
+    if _is_refused(model, value) and _asks_for_tpu(model, settings):
+        yield model.problem(
+            value,
+            "Lightning's TPU accelerator takes XLA's strategies alone: Trainer raises ValueError",
+            suggestion='leave strategy out, or write strategy="xla"',
+        )
+    made = class_of(model, value)
+    if made in CLASSES:
+        yield model.problem(
+            value,
+            f"Lightning 2.0 renamed {made} to {CLASSES[made]}: the import of the old name fails",
+            suggestion=f"from lightning.pytorch.strategies import {CLASSES[made]}",
+        )
 
 
 @functools.cache
 def _names_gone() -> Mapping[str, str]:
     """Name to what to write in its place."""
-    return {row["name"]: row["instead"] for row in catalogue.table("frameworks")["gone"]}
+    last = {
+        f"lightning.pytorch.{name}": f"what came after it: {row['release']} is the last that had it"
+        for row in catalogue.table("lightning")["last"]
+        for name in row["names"]
+    }
+    rows = catalogue.table("frameworks")["gone"]
+    return last | {row["name"]: row["instead"] for row in rows}
 
 
 @functools.cache
@@ -221,7 +298,7 @@ def _of_classes(model: FileModel) -> Iterator[Problem]:
     for made, arguments in _arguments_gone().items():
         last = made.rpartition(".")[2]
         for call in model.calls():
-            if call.last != last or not (call.name or "").startswith("lightning.pytorch."):
+            if call.last != last or not _is_of(model, call, made):
                 continue
             for name in call.keywords.keys() & arguments.keys():
                 yield model.problem(
@@ -229,6 +306,18 @@ def _of_classes(model: FileModel) -> Iterator[Problem]:
                     f"Lightning 2 has no {name} here: {last} raises TypeError",
                     suggestion=f"write {arguments[name]}",
                 )
+
+
+def _is_of(model: FileModel, call: CallSite, wanted: str) -> bool:
+    """Whether a call makes an object of a class, or calls that method of one."""
+    if (call.name or "").startswith("lightning.pytorch."):
+        return True
+    of, method = wanted.rpartition(".")[::2]
+    if call.receiver is None or method != call.method:
+        return False
+    if of == MODULE and isinstance(call.node.func, cst.Attribute):
+        return is_own(model, call.node.func)
+    return of in TRAINERS and made_in(model, call.receiver, TRAINERS) is not None
 
 
 def _resumed(model: FileModel) -> Iterator[Problem]:
@@ -248,10 +337,16 @@ def _resumed(model: FileModel) -> Iterator[Problem]:
                     )
 
 
-def _asks_for_tpu(model: FileModel, call: CallSite) -> bool:
-    """Whether the accelerator is TPUs, and nothing else by a choice of the program."""
-    value = given(model, call).get("accelerator")
-    return value is not None and constant(model, value) in ("tpu", "xla")
+def _asks_for_tpu(model: FileModel, settings: Mapping[str, cst.BaseExpression]) -> bool:
+    """Whether the accelerator is TPUs, and nothing else by a choice of the program.
+
+    A strategy for XLA chooses it where nothing else does.
+    """
+    value = settings.get("accelerator")
+    if value is not None and constant(model, value) != "auto":
+        return constant(model, value) in ("tpu", "xla")
+    strategy = settings.get("strategy")
+    return strategy is not None and class_of(model, strategy) in LIGHTNING_FOR_XLA
 
 
 def _is_refused(model: FileModel, value: cst.BaseExpression) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.knowledge import ASKS_FOR_DEVICE
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions
 from xladoctor.lint.rules._loaders import DATA_LOADER
@@ -135,4 +136,9 @@ def _on_device(model: FileModel, call: CallSite) -> bool:
     if target is None:
         return False
     value = model.value(target)
-    return value.kind is Kind.DEVICE and value.certain
+    if value.kind is not Kind.DEVICE:
+        return False
+    # ``collate(batch, device)`` of a program for other devices too: here it is XLA's.
+    made = value.origin
+    asked = model.name(made.func) if isinstance(made, cst.Call) else None
+    return value.certain or (asked or "").endswith(ASKS_FOR_DEVICE)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import Class
+import libcst as cst
+
+from xladoctor.lint.model import Class, Function
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.knowledge import TOKENIZER_NAME
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._loaders import DATA_LOADER, training_loop
 from xladoctor.lint.rules._reads import loop_place
-from xladoctor.lint.rules._sources import the_call
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import libcst as cst
-
-    from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 #: Calls that open or decode a file.
 _READS = re.compile(
@@ -33,10 +34,24 @@ _WHOLE = re.compile(r"^(glob\.i?glob|os\.(listdir|walk|scandir)|pandas\.read_\w+
 _READING, _TOKENIZING = "reads a file for every sample", "tokenizes every sample"
 _DOES = {_READING: "reads and decodes every file", _TOKENIZING: "tokenizes every text"}
 _ENCODES = frozenset({"encode", "encode_plus", "tokenize"})
+#: Data sets that open a picture for each sample (torchvision 0.24; others keep all in memory).
 _FOLDERS = frozenset(
     f"torchvision.datasets.{name}"
-    for name in ("ImageFolder", "ImageNet", "DatasetFolder", "CocoDetection", "VOCSegmentation")
+    for name in (
+        *("ImageFolder", "ImageNet", "DatasetFolder", "CocoDetection", "CocoCaptions"),
+        *("VOCDetection", "VOCSegmentation", "Cityscapes", "SBDataset", "CelebA", "LFWPeople"),
+        *("Caltech101", "Caltech256", "DTD", "Flowers102", "Food101", "FGVCAircraft", "GTSRB"),
+        *("OxfordIIITPet", "StanfordCars", "Places365", "SUN397", "INaturalist", "Imagenette"),
+    )
 )
+#: Parts of data sets, and several as one: what they are given first reads.
+_PARTS = frozenset(
+    f"torch.utils.data.{module}{name}"
+    for module in ("", "dataset.")
+    for name in ("Subset", "random_split", "ConcatDataset")
+)
+#: Functions and parts on the way from a loader to what makes its data set.
+_DEPTH = 4
 
 
 @rule("XLA606")
@@ -77,16 +92,47 @@ def _trained_with(model: FileModel, call: CallSite) -> Loop | None:
     return next(filter(None, (training_loop(one, call) for one in (model, *model.linked))), None)
 
 
-def _reads_files(model: FileModel, dataset: cst.BaseExpression) -> tuple[cst.CSTNode, str] | None:
-    """What in a dataset costs time for each sample, and what it does; None if that is not known."""
-    call = the_call(model, dataset)
-    if call is None:
-        return None
+def _reads_files(
+    model: FileModel, dataset: cst.BaseExpression, depth: int = _DEPTH
+) -> tuple[cst.CSTNode, str] | None:
+    """What in a dataset costs time for each sample, and what it does; None if that is not known.
+
+    One that a setting chooses among several is each of them.
+    """
+    found = (_costs(model, one, depth) for one in _made_by(model, dataset))
+    return next(filter(None, found), None)
+
+
+def _made_by(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.Call]:
+    """The calls that make what an expression holds, on whichever way."""
+    made = sources(model, node)
+    if made is None and isinstance(node, cst.Name):
+        bound = (item.node for item in model.bindings(node.value, node) if item.kind == "assign")
+        made = [one for one in bound if isinstance(one, cst.BaseExpression)]
+    yield from (one for one in made or () if isinstance(one, cst.Call))
+
+
+def _costs(model: FileModel, node: cst.Call, depth: int) -> tuple[cst.CSTNode, str] | None:
+    call = model.call(node)
     if call.name in _FOLDERS:
         return call.node, _READING
-    if not isinstance(call.target, Class):
+    if isinstance(call.target, Class):
+        return _of_class(model, call.target)
+    if not depth:
         return None
-    method = call.target.methods.get("__getitem__")
+    given = call.argument(0) if call.name in _PARTS else None
+    if isinstance(call.target, Function):
+        inner = list(returned(call.target))
+    elif isinstance(given, cst.List | cst.Tuple):
+        inner = [element.value for element in given.elements]
+    else:
+        inner = [given] if given is not None else []
+    found = (_reads_files(model, one, depth - 1) for one in inner)
+    return next(filter(None, found), None)
+
+
+def _of_class(model: FileModel, owner: Class) -> tuple[cst.CSTNode, str] | None:
+    method = owner.methods.get("__getitem__")
     for site in model.reached(method.node) if method is not None else ():
         if _READS.match(site.name or ""):
             return site.node, _READING

@@ -29,7 +29,7 @@ _ELSEWHERE = re.compile(r"master_?(weights|params)|kahan|stochastic_?round|\blor
 @rule("XLA732")
 def lost_updates(model: FileModel) -> Iterator[Problem]:
     """Find optimizers with small rates over the parameters of a model that was made bfloat16."""
-    if not model.is_xla or model.frameworks:
+    if not model.is_xla or model.led_by:
         return
     narrow = {name: cast for cast, name in _casts(model)}
     if not narrow or _ELSEWHERE.search(model.text):

@@ -33,7 +33,7 @@ _PICKS_CORES = re.compile(
 @rule("XLA721")
 def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
     """Find ``torch.save`` of a model that is on the XLA device, or of its state."""
-    if not model.is_xla or model.frameworks:
+    if not model.is_xla or model.led_by:
         return
     for call in model.calls("torch.save"):
         data = call.argument(0, "obj")

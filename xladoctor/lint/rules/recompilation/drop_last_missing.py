@@ -16,6 +16,7 @@ from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._endless import cut_to_batches, endless
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import all_given, given
+from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
 from xladoctor.lint.rules._sources import default, sources
 
@@ -88,11 +89,7 @@ def _fills_up(model: FileModel) -> bool:
     options = (call.keywords.get("even_batches") for call in model.calls())
     if any(given is not None and model.literal(given) is False for given in options):
         return False
-    return any(
-        call.receiver is not None
-        and model.value(call.receiver).type_name == "accelerate.Accelerator"
-        for call in model.methods("prepare")
-    )
+    return any(is_accelerator(model, call) for call in model.methods("prepare"))
 
 
 def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:

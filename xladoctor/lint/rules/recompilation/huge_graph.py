@@ -23,7 +23,7 @@ _NEXT = "builtins.next"
 @rule("XLA212")
 def huge_graph(model: FileModel) -> Iterator[Problem]:
     """Find ``if (i + 1) % n == 0: torch_xla.sync()`` as all that ends a step loop's graph."""
-    if not model.is_xla or model.frameworks or compiles(model):
+    if not model.is_xla or model.led_by or compiles(model):
         return
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP or loop.implicit or not _ends_nothing(model, loop):

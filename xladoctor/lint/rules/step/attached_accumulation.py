@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.turns import names_accumulation
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
@@ -82,13 +83,24 @@ def _in_loop(
 def _of_one_step(model: FileModel, loop: Loop) -> bool:
     """Whether all turns of a loop belong to one step, so that what a name sums up ends with it.
 
-    The critics of a GAN, each with its loss: ``for critic in (one, other):``.
+    The critics of a GAN, each with its loss: ``for critic in (one, other):``. And the batches of
+    which one step adds up the gradients.
     """
-    if isinstance(loop.node, cst.For) and isinstance(loop.node.iter, cst.Tuple | cst.List):
-        return True
+    if isinstance(loop.node, cst.For):
+        over = loop.node.iter
+        if isinstance(over, cst.Tuple | cst.List) or _counts_micro_steps(model, over):
+            return True
     callers = model.callers(loop.function) if loop.function is not None else ()
     around = (model.loop(call.node) for call in callers)
     return any(one is not None and one.kind is LoopKind.STEP for one in around)
+
+
+def _counts_micro_steps(model: FileModel, over: cst.BaseExpression) -> bool:
+    """``range(self.accumulation_steps)``."""
+    if not isinstance(over, cst.Call) or model.name(over.func) != "builtins.range":
+        return False
+    last = over.args[-1].value if over.args else None
+    return last is not None and names_accumulation(last)
 
 
 def _problem(

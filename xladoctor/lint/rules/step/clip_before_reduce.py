@@ -46,7 +46,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         return
     if "lightning" in model.frameworks:
         yield from _by_fabric(model)
-    if model.frameworks:
+    if model.led_by:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)

@@ -36,6 +36,8 @@ def graph_cut_in_step(model: FileModel) -> Iterator[Problem]:
         for end in model.effects.ends_between(forward.node, event.node, loop):
             if end in seen or not _always(model, end, event.node):
                 continue
+            if forward.node in model.tree.ancestors(end):
+                continue  # ``model(next(batches))``: it ends before the model is called
             seen.add(end)
             yield model.problem(
                 end,

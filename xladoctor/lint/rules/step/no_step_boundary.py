@@ -49,7 +49,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     if compiles(model):
         return
     yield from drawing_turns(model)
-    if not model.frameworks:
+    if not model.led_by:
         yield from _over_batches(model)
 
 

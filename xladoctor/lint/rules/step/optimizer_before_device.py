@@ -30,7 +30,7 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
     """Find optimizers of a model that the same function moves to the device afterwards."""
     if not model.is_xla:
         return
-    if model.frameworks:
+    if model.led_by:
         yield from _in_lightning(model)
         return
     makers = model.once(_makers)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import tells_core
 from xladoctor.lint.rules._exact import in_order, same_name
 from xladoctor.lint.rules._protocol import (
     ALL_REDUCE,
@@ -16,6 +18,7 @@ from xladoctor.lint.rules._protocol import (
     steps_optimizer,
 )
 from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._writes import written_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,12 +33,14 @@ _OWN = (OPTIMIZER_STEP, REDUCE, *ALL_REDUCE)
 @rule("XLA302")
 def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
     """Find plain optimizer steps on several cores that reduce no gradients, or step twice."""
-    if not model.is_xla or model.frameworks:
+    if not model.is_xla or model.led_by:
         return
     yield from _twice(model)
     if not model.multi_core or reduces_gradients(model, beside=_OWN):
         return
     if not any(True for part in (model, *model.linked) for _ in part.methods("backward")):
+        return
+    if any(_keeps_its_own(part) for part in (model, *model.linked)):
         return
     for call in model.methods("step"):
         entry = model.on_every_core(call.node) if steps_optimizer(model, call) else None
@@ -53,6 +58,29 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, call),
         )
+
+
+def _keeps_its_own(model: FileModel) -> bool:
+    """Whether each core saves a model of its own, of data that nothing shares out: on purpose.
+
+    One fold, seed or experiment for each core: ``torch.save(net.state_dict(), f"fold_{rank}.pt")``.
+    """
+    if any(call.last == "DistributedSampler" for call in model.calls()):
+        return False
+    for call in (*model.calls("torch.save"), *model.methods("save_pretrained")):
+        path = written_path(model, call)
+        if path is None or model.on_every_core(call.node) is None:
+            continue
+        if model.master_only(call.node) is None and _is_own(model, path):
+            return True
+    return False
+
+
+def _is_own(model: FileModel, path: cst.BaseExpression) -> bool:
+    """Whether a path names the core, also by the folder that it begins with."""
+    names = (part for part in walk(path) if isinstance(part, cst.Name))
+    made = [one for name in names for one in sources(model, name) or ()]
+    return any(tells_core(model, part) for one in (path, *made) for part in walk(one))
 
 
 def _is_reduced(model: FileModel, step: CallSite) -> bool:

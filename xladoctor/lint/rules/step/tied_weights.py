@@ -20,7 +20,7 @@ _PARAMETERS = frozenset({"weight", "bias"})
 @rule("XLA306")
 def tied_weights(model: FileModel) -> Iterator[Problem]:
     """Find weights tied in ``__init__`` of a model that the file moves to an XLA device."""
-    if not model.is_xla or model.frameworks:
+    if not model.is_xla or model.led_by:
         return
     for cls, nodes in _tied_in_init(model).items():
         move = _moved(model, cls)
