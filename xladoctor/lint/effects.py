@@ -198,6 +198,9 @@ class Effects:
             tensor, how = self._device_tensor(call.positional), How.CAST
         elif tensor is None and call.method in COPIES:
             tensor = copied_to_host(self._model, call)
+        elif tensor is None and (given := processed(call)):
+            inner = [part for value in given for part in literal_parts(value)]
+            tensor, how = self._device_tensor([*given, *inner]), How.LIBRARY
         elif tensor is None and (tells_text(call) or self._looks(call, name)):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:
@@ -227,7 +230,9 @@ class Effects:
         """Whether a call looks at the values of what it is given: it is known to, or says so."""
         if name is not None:
             return Effect.READ in name.effects
-        if call.name is None and (self._is_writer(call) or self._acts(call)):
+        if call.name is None and (
+            self._is_writer(call) or self._acts(call) or self._is_log_of_trainer(call)
+        ):
             return True
         torchs = call.name is not None and call.name.startswith(("torch.", "torch_xla."))
         return call.target is None and not torchs and bool(know.READER.search(call.last))
@@ -238,6 +243,21 @@ class Effects:
             return False
         parts = (self._model, *self._model.linked)
         return any(know.SIMULATIONS.match(name) for part in parts for name in part.named)
+
+    def _is_log_of_trainer(self, call: CallSite) -> bool:
+        """``self.log({"accuracy": right.mean()})`` of a Trainer, whose callbacks print it.
+
+        Also ``accelerator.log(...)``, whose trackers write it down.
+        """
+        if call.method != "log" or call.receiver is None or call.target is not None:
+            return False
+        value = self._model.value(call.receiver)
+        if value.type_name == know.ACCELERATOR_CLASS:
+            return True
+        instance = value.instance
+        return instance is not None and not know.TRAINERS.isdisjoint(
+            self._model.library_bases(instance.cls)
+        )
 
     def _is_writer(self, call: CallSite) -> bool:
         """A method of a logger, by its name: TensorBoard's writer goes by many names."""
@@ -438,11 +458,31 @@ class Effects:
 
 def tells_text(call: CallSite) -> bool:
     """``tokenizer.decode(ids)`` takes the ids to the host, whatever they are on."""
-    if call.name is not None or call.method not in {"decode", "batch_decode"}:
+    if call.name is not None or call.method not in know.TELLS_IDS:
         return False
     text = dotted_text(call.receiver) if call.receiver is not None else None
     named = know.TOKENIZER_NAME.search((text or "").rpartition(".")[2])
     return call.method == "batch_decode" or named is not None
+
+
+def processed(call: CallSite) -> Sequence[cst.BaseExpression]:
+    """What ``processor(images=pixels, return_tensors="pt")`` makes arrays of.
+
+    ``tokenizer.pad({"input_ids": ids})`` makes lists of all. Tokenizers that are called take texts
+    alone, and a module that is called so takes no such arguments.
+    """
+    if call.name is not None or call.target is not None:
+        return ()
+    pads = call.method == "pad" and call.receiver is not None
+    text = dotted_text(call.receiver if pads and call.receiver is not None else call.node.func)
+    last = (text or "").rpartition(".")[2]
+    if know.TOKENIZER_NAME.search(last) is None:
+        return ()
+    named = [value for key, value in call.keywords.items() if key in know.PROCESSED]
+    if pads:
+        return [*call.positional, *call.keywords.values()]
+    sure = know.PROCESSOR_NAME.search(last) and not know.OF_PROCESSORS.isdisjoint(call.keywords)
+    return [*named, *(call.positional if sure else ())]
 
 
 def _is_cast(name: str) -> bool:

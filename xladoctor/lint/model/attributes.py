@@ -11,6 +11,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.syntax import Class, Function
+from xladoctor.lint.model.trainers import MODELS
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -62,7 +63,7 @@ class Attributes:
         holder = self._evaluator.evaluate(node.value, frame)
         held = frame.env.get(dotted_text(node) or "")
         if held is None or held.kind is Kind.UNKNOWN:
-            said = self._where_it_runs(holder, self._said_by(node, holder, frame), frame)
+            said = self._where_it_runs(node, holder, self._said_by(node, holder, frame), frame)
             if held is None:
                 return self._flow.belief.as_device(dotted_text(node) or "", said, frame)
             if said.kind is not Kind.UNKNOWN:  # as for a plain name
@@ -75,15 +76,22 @@ class Attributes:
         method = self._flow.classes.method(cls, node.attr.value) if isinstance(cls, Class) else None
         return method if method is not None and method.is_static else None
 
-    def _where_it_runs(self, holder: Value, part: Value, frame: Frame) -> Value:
+    def _where_it_runs(
+        self, node: cst.Attribute, holder: Value, part: Value, frame: Frame
+    ) -> Value:
         """``self.net`` in a step of Lightning's: the module and all in it are on the device."""
         if part.kind is not Kind.MODEL or part.on_device or holder.instance is None:
             return part
         step = frame.function
         if step is None or step.owner is None or not self._flow.belief.believes():
             return part
-        lightning = self._flow.hooks.inherits(step.owner, know.LIGHTNING_MODULES)
-        return part.but(on_device=True) if lightning and self._flow.hooks.hook(step) else part
+        hooks = self._flow.hooks
+        if node.attr.value in MODELS and (
+            hooks.is_trainer(step.owner) or hooks.inherits(step.owner, know.TRAINER_CALLBACKS)
+        ):
+            return part.but(on_device=True)  # ``self.model`` of a Trainer, or of its callback
+        lightning = hooks.inherits(step.owner, know.LIGHTNING_MODULES)
+        return part.but(on_device=True) if lightning and hooks.hook(step) else part
 
     def _said_by(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
         """What an attribute is by its object, or by its name."""

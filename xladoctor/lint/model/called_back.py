@@ -73,12 +73,39 @@ class CalledBack:
             given = [(None, item) for item in extra.items]
             self._calls.enter(None, function.function, function, given)
 
-    def ignite(self, arguments: Arguments) -> None:
+    def given_to(self, name: str, arguments: Arguments) -> None:
+        """What a library's trainer is made of, which it calls for every batch."""
+        if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
+            self._ignite(arguments)
+        if name in know.TRAINERS:
+            self.trained(arguments)
+
+    def _ignite(self, arguments: Arguments) -> None:
         """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""
         function = dict(arguments).get("output_transform", UNKNOWN)
         if function.function is not None and self._flow.belief.believes():
             given = [(None, Value(Kind.DEVICE_TENSOR, local=True))] * 4
             self._calls.enter(None, function.function, function, given)
+
+    def trained(self, arguments: Arguments) -> None:
+        """``Trainer(model=net, ...)`` moves the model and calls ``net(**batch)`` for each batch."""
+        if not self._flow.belief.believes():
+            return
+        tensor = Value(Kind.DEVICE_TENSOR, local=True)
+        net = _given(arguments, 0, "model")
+        if net.kind is Kind.MODEL:
+            net = net.but(on_device=True)
+            self._flow.memory.place(net)
+            for instance in self._flow.classes.objects(net):
+                method = self._flow.classes.method(instance.cls, "forward")
+                if method is not None:
+                    bound = net.but(instance=instance)
+                    self._calls.enter(None, method, bound, [("**", container(tensor))])
+        for name in (know.GIVEN_TO_STEP, know.GIVEN_TO_EVAL):
+            function = _given(arguments, None, name)
+            if function.function is not None:
+                given = [(None, tensor)] * 2
+                self._calls.enter(None, function.function, function, given)
 
 
 def _given(

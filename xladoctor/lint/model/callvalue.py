@@ -30,7 +30,7 @@ from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.records import fill
 from xladoctor.lint.model.reflected import Reflected
 from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value, any_local, join
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
 from xladoctor.lint.model.words import for_others
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ class CallEvaluator:
         if unnamed:
             value = functools.reduce(join, unnamed)
             given.update((name, value) for name in _without_default(function, names, given))
+            given.update(self._or_none(function, names, given, value))
         if isinstance(params.star_kwarg, cst.Param):
             named = {*function.parameters, *function.keyword_only}
             more = [(name, given.pop(name)) for name in list(given) if name not in named]
@@ -202,6 +203,17 @@ class CallEvaluator:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)
         return self._flow.enter(node, function, bound.instance, given, named=by_name)
+
+    def _or_none(
+        self, function: Function, names: Sequence[str], given: Collection[str], value: Value
+    ) -> Iterator[tuple[str, Value]]:
+        """``forward(input_ids=None, labels=None)``: what ``**batch`` gives if it holds them."""
+        params = function.node.params
+        for one in (*params.params, *params.kwonly_params) if value.is_device_tensor else ():
+            name = one.name.value
+            open_ = (name in names or name in function.keyword_only) and name not in given
+            if open_ and one.default is not None and self._flow.hooks.takes_tensor(function, one):
+                yield name, join(value, NUMBER)
 
     def _on_each_road(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
         """``wrapped(model)(x)`` of what is a model on one road and an object on the other."""
@@ -241,6 +253,8 @@ class CallEvaluator:
             self.enter(None, method, value, arguments)
         else:
             fill(self._flow, instance, spread(arguments))
+        if self._flow.hooks.is_trainer(cls):
+            self._back.trained(arguments)
         return value
 
     def object_called(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:

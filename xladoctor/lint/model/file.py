@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from xladoctor.findings import Applicability, Edit, Fix, Position
 from xladoctor.lint.effects import Effects
 from xladoctor.lint.model import edits
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.file_code import FileCode
 from xladoctor.lint.model.loops import LoopKind, OnXla
 from xladoctor.lint.model.problems import Place, Problem
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Function
 
 _Answer = TypeVar("_Answer")
+#: What a step is taken by, on all cores together.
+_STEPS_OF_XLA = (f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients")
 
 
 class FileModel(FileCode):
@@ -84,18 +87,33 @@ class FileModel(FileCode):
     def frameworks(self) -> frozenset[str]:
         """Which of "lightning", "accelerate" and "transformers" it, or what imports it, uses."""
         above = self._program.above(self._part)
-        return frozenset().union(*(part.frameworks for part in (self._part, *above)))
+        return frozenset().union(*map(self._program.frameworks, (self._part, *above)))
 
     @functools.cached_property
     def led_by(self) -> frozenset[str]:
         """The frameworks that take the file's steps: not a Trainer that is given a loop of its own.
 
-        Nor one of which a program with its own loop takes the arguments alone.
+        Nor one of which a program with its own loop takes the arguments alone, nor one beside which
+        the program, in this file or a linked one, takes its steps by torch_xla.
         """
-        own = self.frameworks == {"transformers"} and any(
+        own = self.frameworks & {"accelerate", "transformers"}
+        alone = own == self.frameworks == {"transformers"} and any(
             loop.kind is LoopKind.STEP and not loop.implicit for loop in self.loops
         )
-        return frozenset() if own else self.frameworks
+        by_hand = alone or (bool(own) and any(part.steps_by_hand for part in (self, *self.linked)))
+        return self.frameworks - own if by_hand else self.frameworks
+
+    @functools.cached_property
+    def steps_by_hand(self) -> bool:
+        """Whether a loop of the file takes its steps by torch_xla, backward passes included."""
+        for call in self.calls(*_STEPS_OF_XLA):
+            loop = self.step_loop(call.node)
+            if loop is None or loop.implicit:
+                continue
+            passes = (one.written for one in self.reached(loop.node) if one.method == "backward")
+            if not any("accelerator." in written for written in passes):
+                return True
+        return False
 
     @functools.cached_property
     def _linked(self) -> Sequence[Part]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container, element_of, modules, under, updated
 from xladoctor.lint.model.dotted import text_of
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Value, join
@@ -75,7 +76,8 @@ class HolderMethods:
             self._flow.statements.put_into(func.value, arguments[1][1], frame)
             return join(element_of(receiver), arguments[1][1])
         if name in {"get", "pop", "popleft", "popitem", "setdefault"}:
-            return under(receiver, text_of(node.args[0].value) if node.args else None)
+            key = text_of(node.args[0].value) if node.args else None
+            return UNKNOWN if key in know.FLAGS_OF_BATCHES else under(receiver, key)
         if name in {"index", "count", "keys"}:
             return NUMBER if name != "keys" else container(NUMBER)
         return UNKNOWN

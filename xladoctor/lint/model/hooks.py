@@ -14,11 +14,11 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.contained import container
+from xladoctor.lint.model.contained import container, dictionary
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.syntax import Class, walk
-from xladoctor.lint.model.values import NUMBER, Kind, Value
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,17 +119,30 @@ class Hooks:
         """Whether a class has one of these bases."""
         return not names.isdisjoint(self.bases(cls))
 
+    def is_trainer(self, cls: Class) -> bool:
+        """Whether it is built on the Trainer of transformers, or is a copy of it."""
+        return self.inherits(cls, know.TRAINERS) or self._methods(cls) >= know.OF_TRAINERS
+
+    def _methods(self, cls: Class, depth: int = _DEEPEST) -> set[str]:
+        """The names of its methods, of those of its bases in the program too."""
+        found = set(cls.methods)
+        for base in cls.bases if depth else ():
+            outer = self._names.definition(base)
+            if isinstance(outer, Class) and outer is not cls:
+                found |= self._methods(outer, depth - 1)
+        return found
+
     def is_module(self, cls: Class) -> bool:
         """Whether its objects are models."""
         return any(
-            base in know.MODULES or base in know.LIGHTNING_MODULES or _is_library_model(base)
+            base in know.MODULES or base in know.LIGHTNING_MODULES or is_library_model(base)
             for base in self.bases(cls)
         )
 
     def is_of_library(self, cls: Class) -> bool:
         """Whether it is a library's own model with some methods replaced."""
         return any(
-            _is_library_model(base) and not base.startswith("torch.") for base in self.bases(cls)
+            is_library_model(base) and not base.startswith("torch.") for base in self.bases(cls)
         )
 
     # What is called for every batch
@@ -140,7 +153,10 @@ class Hooks:
         if owner is None:
             return None
         for bases, steps, evals in _HOOKS:
-            if function.name in steps | evals and self.inherits(owner, bases):
+            of_trainer = bases is know.TRAINERS
+            if function.name in steps | evals and (
+                self.is_trainer(owner) if of_trainer else self.inherits(owner, bases)
+            ):
                 return LoopKind.STEP if function.name in steps else LoopKind.EVAL
         return None
 
@@ -182,7 +198,7 @@ class Hooks:
         if self.hook(function) is None and not self.is_of_model(function):
             return None
         name = param.name.value
-        if self.inherits(owner, know.TRAINERS):
+        if self.is_trainer(owner):
             return _of_trainer(name)
         if self.inherits(owner, know.CALLBACKS):
             return self._of_callback(name, function)
@@ -192,15 +208,25 @@ class Hooks:
             # ``batch: dict[str, Any]``: the framework has moved what stands in it.
             dictionary = passed is not None and index == 1 and self._is_host(param)
             return container(passed) if dictionary else passed
-        if self._is_host(param):
-            return None
-        if know.NUMBER_NAME.search(name) or not _is_none(param.default):
-            return None
-        always = function.name.lstrip("_").startswith("forward") and param.default is None
-        # ``labels=None``: a tensor where it is given.
-        if always or _TENSOR_NAME.search(name) or name in self._as_tensors(function):
+        if self.takes_tensor(function, param):
             return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
         return None
+
+    def passed_beside(self, function: Function) -> Value | None:
+        """What ``**kwargs`` of a callback of a Trainer holds: the model, among others."""
+        owner = function.owner
+        if owner is None or not self.inherits(owner, know.TRAINER_CALLBACKS):
+            return None
+        return dictionary([("model", Value(Kind.MODEL, on_device=True)), (None, UNKNOWN)])
+
+    def takes_tensor(self, function: Function, param: cst.Param) -> bool:
+        """Whether a parameter of a function of a model is a tensor, or None where none is given."""
+        name = param.name.value
+        if self._is_host(param) or know.NUMBER_NAME.search(name) or not _is_none(param.default):
+            return False
+        always = function.name.lstrip("_").startswith("forward") and param.default is None
+        # ``labels=None``: a tensor where it is given.
+        return always or bool(_TENSOR_NAME.search(name)) or name in self._as_tensors(function)
 
     def _is_host(self, param: cst.Param) -> bool:
         """Whether an annotation says that a parameter is no tensor."""
@@ -258,6 +284,8 @@ class Hooks:
             ):
                 given = (argument.value for argument in node.args)
                 yield from (x.value for x in given if isinstance(x, cst.Name) and x.value in wanted)
+            elif isinstance(node, cst.Call):
+                yield from {_given_to_layer(node, function)} & wanted
             elif (
                 isinstance(node, cst.Subscript)
                 and isinstance(node.value, cst.Name)
@@ -265,6 +293,21 @@ class Hooks:
                 and _slices(node)
             ):
                 yield node.value.value
+
+
+def _given_to_layer(call: cst.Call, method: Function) -> str:
+    """``x`` of ``self.head(x)``, of what is no method of the class: a module that it holds."""
+    func, owner = call.func, method.owner
+    first = call.args[0] if call.args else None
+    inner = (
+        isinstance(func, cst.Attribute)
+        and owner is not None
+        and is_name(func.value, method.parameters[0])
+        and func.attr.value not in owner.methods
+    )
+    if not inner or first is None or first.keyword is not None:
+        return ""
+    return first.value.value if isinstance(first.value, cst.Name) else ""
 
 
 _HOOKS = (
@@ -280,7 +323,8 @@ def _on_device(function: Function) -> Value:
     return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
 
 
-def _is_library_model(dotted: str) -> bool:
+def is_library_model(dotted: str) -> bool:
+    """Whether a dotted name is a model class of a library."""
     pattern = _MODEL_PACKAGES.get(dotted.partition(".")[0])
     if pattern is None or dotted in _NOT_MODULES or know.NOT_MODELS.search(dotted):
         return False

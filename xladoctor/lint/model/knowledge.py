@@ -144,7 +144,18 @@ DATASETS = frozenset(
     f"torch.utils.data.{name}" for name in ("TensorDataset", "Subset", "random_split")
 )
 #: What makes texts of numbers, by what everybody calls it.
-TOKENIZER_NAME = re.compile(r"(^|_)(tokeni[sz]er|tok|processor)$", re.IGNORECASE)
+TOKENIZER_NAME = re.compile(
+    r"(^|_)(tokeni[sz]er|tok|processor|processing_class|feature_extractor)$", re.IGNORECASE
+)
+#: Methods of tokenizers that take ids to the host; what processors of transformers make arrays of,
+#: and arguments that nothing else takes.
+TELLS_IDS = frozenset({"decode", "batch_decode", "convert_ids_to_tokens"})
+PROCESSED = frozenset({"images", "audio", "audios", "videos", "raw_speech"})
+PROCESSOR_NAME = re.compile(r"(image|video|audio)_?processor$|feature_extractor$", re.IGNORECASE)
+OF_PROCESSORS = frozenset(
+    {"text", "images", "audio", "text_target", "return_tensors", "padding", "truncation",
+     "sampling_rate", "add_special_tokens"}
+)  # fmt: skip
 #: Functions (and methods of tensors) that take a tensor apart: a tuple of tensors.
 GIVES_PARTS = frozenset(
     f"torch.{name}"
@@ -275,19 +286,34 @@ TRAINER_CALLBACK_STEPS = frozenset(
     }
 )  # fmt: skip
 TRAINER_CALLBACK_EVALS = frozenset({"on_prediction_step"})
+#: Methods of model classes that make one.
+LOADS_MODEL = frozenset({"from_pretrained", "from_config", "_from_config"})
 #: The Trainer of transformers and of what is built on it, and the methods that it calls for each
 #: batch.
 TRAINERS = frozenset(
     f"{module}Trainer"
     for module in [
-        "transformers.", "transformers.Seq2Seq", "transformers.trainer.", "trl.SFT", "trl.DPO",
+        "transformers.", "transformers.Seq2Seq", "transformers.trainer.",
         "transformers.trainer_seq2seq.Seq2Seq", "optimum.neuron.Neuron", "optimum.tpu.",
-        "sentence_transformers.SentenceTransformer",
+        "optimum.neuron.Trainium", "optimum.neuron.Seq2SeqTrainium", "optimum.neuron.Seq2SeqNeuron",
+        "optimum.neuron.trainers.Neuron", "optimum.neuron.NeuronSFT", "optimum.neuron.NeuronORPO",
+        "adapters.Adapter", "adapters.Seq2SeqAdapter", "transformers.adapters.Adapter",
+        "sentence_transformers.SentenceTransformer", "trl.SFT", "trl.DPO", "trl.ORPO", "trl.KTO",
+        "trl.CPO", "trl.Reward", "trl.GRPO", "trl.trainer.sft_trainer.SFT",
+        "trl.trainer.dpo_trainer.DPO",
     ]
 )  # fmt: skip
+#: Functions that a Trainer is given and calls for each batch, with tensors on the device: outputs
+#: and labels in training, logits and labels in evaluation.
+GIVEN_TO_STEP = "compute_loss_func"
+GIVEN_TO_EVAL = "preprocess_logits_for_metrics"
+#: What a batch may hold for the model of transformers that is no tensor.
+FLAGS_OF_BATCHES = frozenset({"return_loss", "return_dict", "use_cache"})
+#: Methods that a class has that is a copy of it, changed by the program.
+OF_TRAINERS = frozenset(
+    {"compute_loss", "training_step", "prediction_step", "get_train_dataloader", "evaluation_loop"}
+)
 TRAINER_STEPS = frozenset({"compute_loss", "training_step", "_training_step"})
-#: What else of it gives tensors of the device, or a batch of them.
-TRAINER_MOVES = frozenset({"_prepare_inputs", "_prepare_input"})
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Ends of names by which programs ask for the other cores, or give each its part of the data.
 ASKS_FOR_CORES = (

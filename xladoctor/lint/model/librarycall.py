@@ -18,6 +18,7 @@ from xladoctor.lint.model.contained import (
     modules,
 )
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.python_functions import PythonFunctions
 from xladoctor.lint.model.tensor_functions import TensorFunctions
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, likely
@@ -100,8 +101,7 @@ class LibraryCalls:
             tensor = self._tensors.evaluate(node, arguments, made_here=False)
             tensor = self._tensors.typed(tensor, name, node, arguments)
             return container(tensor) if name in know.GIVES_PARTS else tensor
-        if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
-            self._back.ignite(arguments)
+        self._back.given_to(name, arguments)
         return self._library(node, name, values)
 
     def _returned(self, node: cst.Call, what: Returns, name: str, arguments: Arguments) -> Value:
@@ -162,6 +162,8 @@ class LibraryCalls:
             return _wrapped(values, node, name)
         if last[:1].isupper():
             kind = Kind.LOSS if last.endswith(("Loss", "Criterion")) else Kind.OBJECT
+            if kind is Kind.OBJECT and is_library_model(name):
+                kind = Kind.MODEL
             return Value(kind, certain=True, origin=node, type_name=name)
         local = any_local(values) and last not in know.NAMED_REDUCES
         given = any_on_device(values) or any(value.made_of_device for value in values)

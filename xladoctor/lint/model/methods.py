@@ -16,6 +16,7 @@ from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
 from xladoctor.lint.model.tensor_methods import TensorMethods
+from xladoctor.lint.model.trainers import is_super, trainer_gives
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -97,7 +98,9 @@ class MethodEvaluator:
     ) -> Value | None:
         """What a method of the program gives, or a module that an object keeps."""
         name = func.attr.value
-        result = None
+        result = self._loaded(node, name, receiver)
+        if result is not None:
+            return result
         if receiver.instance is None and receiver.classes:
             result = self._of_one_of(node, name, receiver, arguments)
         known = receiver.instance is not None or bool(receiver.makes)
@@ -112,6 +115,8 @@ class MethodEvaluator:
             return as_output(result, node) if inferred else result  # ``self.net.infer(x)``
         if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT, Kind.DEVICE_TENSOR}:
             return self._calls.object_called(node, held, arguments)
+        if self._is_trainers(func.value, receiver, frame):
+            return trainer_gives(name, node, arguments)
         return None
 
     def _of_one_of(
@@ -190,11 +195,6 @@ class MethodEvaluator:
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
-        if name in know.TRAINER_EVALS and self._is_trainers(receiver):
-            tensor = Value(Kind.DEVICE_TENSOR, origin=node, local=True)
-            return container(None, (tensor, tensor, tensor))  # loss, logits, labels
-        if name in know.TRAINER_STEPS | know.TRAINER_MOVES and self._is_trainers(receiver):
-            return Value(Kind.DEVICE_TENSOR, origin=node, local=True)
         inner = receiver.instance is not None and not know.ANSWERS.search(name)
         given = any(value.holds_device_tensor or value.made_of_device for _, value in arguments)
         if receiver.kind is Kind.MODEL and (
@@ -210,10 +210,27 @@ class MethodEvaluator:
         local = local and name not in know.NAMED_REDUCES
         return Value(local=local, made_of_device=given or receiver.made_of_device)
 
-    def _is_trainers(self, receiver: Value) -> bool:
-        """An object of a class of the program that is built on the Trainer of transformers."""
-        owner = receiver.instance.cls if receiver.instance is not None else None
-        return owner is not None and self._flow.hooks.inherits(owner, know.TRAINERS)
+    def _loaded(self, node: cst.Call, name: str, receiver: Value) -> Value | None:
+        """``Tagger.from_pretrained(path)`` of a model of the program built on a library's."""
+        if name not in know.LOADS_MODEL:
+            return None
+        makes = frozenset(
+            cls
+            for cls in receiver.makes
+            if self._flow.hooks.is_of_library(cls) and self._flow.classes.method(cls, name) is None
+        )
+        return self._calls.one_of(node, Value(Kind.FUNCTION, makes=makes), ()) if makes else None
+
+    def _is_trainers(self, holder: cst.BaseExpression, receiver: Value, frame: Frame) -> bool:
+        """A Trainer of transformers, or an object of a class of the program that is built on it."""
+        if receiver.instance is None and is_super(holder, self._flow.names):
+            method = frame.function
+            owner = method.owner if method is not None else None
+        else:
+            owner = receiver.instance.cls if receiver.instance is not None else None
+        if owner is None:
+            return receiver.type_name in know.TRAINERS
+        return self._flow.hooks.is_trainer(owner)
 
     def _named(self, node: cst.Call, arguments: Arguments) -> Arguments:
         """Arguments that cannot be followed are what their names say."""

@@ -43,7 +43,7 @@ class Parameters:
             name = param.name.value
             default = self._flow.evaluator.evaluate(param.default, frame) if param.default else None
             value = given.get(name)
-            if value is None:
+            if value is None or (value == UNKNOWN and self._flow.hooks.hook(function)):
                 value = self._passed(function, index, param, default)
             elif of_module:
                 value = where_it_trains(value)
@@ -51,6 +51,9 @@ class Parameters:
         for star in (params.star_arg, params.star_kwarg):
             if isinstance(star, cst.Param):
                 frame.env[star.name.value] = given.get(star.name.value, UNKNOWN)
+        beside = self._flow.hooks.passed_beside(function)
+        if beside is not None and isinstance(params.star_kwarg, cst.Param):
+            frame.env[params.star_kwarg.name.value] = beside
         method = function
         while method.owner is None and method.outer is not None and frame.instance is not None:
             method = method.outer  # a function in a method: its ``self`` is that of the method

@@ -12,6 +12,8 @@ from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.syntax import Class, walk
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Function, Tree
@@ -41,11 +43,14 @@ class CalledPerBatch:
 
     @functools.cached_property
     def _handed(self) -> dict[Function, LoopKind]:
-        """Functions that Ignite's engines call for every batch."""
+        """Functions that Ignite's engines and Trainers call for every batch."""
         found: dict[Function, LoopKind] = {}
         for call in self._tree.calls:
             name = self._names.resolve(call.func)
             given = {x.keyword.value if x.keyword else "": x.value for x in reversed(call.args)}
+            if name in know.TRAINERS or self._is_trainer(call):
+                found.update(self._of_trainer(given))
+                continue
             if name in know.IGNITE_ENGINES:
                 node = given.get("process_function", given.get(""))
             elif name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
@@ -60,6 +65,28 @@ class CalledPerBatch:
                 is_step = name == know.IGNITE_TRAINER or trains
                 found[function] = LoopKind.STEP if is_step else LoopKind.EVAL
         return found
+
+    def _is_trainer(self, call: cst.Call) -> bool:
+        """``MyTrainer(model, ...)``, of a class that is built on the Trainer of transformers."""
+        cls = self._flow.target(call)
+        return isinstance(cls, Class) and self._flow.hooks.is_trainer(cls)
+
+    def _of_trainer(
+        self, given: Mapping[str, cst.BaseExpression]
+    ) -> Iterator[tuple[Function, LoopKind]]:
+        """The model that a Trainer runs, and what else it is given to call."""
+        node = given.get("model", given.get(""))
+        if node is None or not self._flow.belief.believes(node):
+            return
+        for instance in self._flow.classes.objects(self._flow.value(node)):
+            method = self._flow.classes.method(instance.cls, "forward")
+            if method is not None and self._flow.hooks.is_module(instance.cls):
+                yield method, LoopKind.STEP
+        kinds = {know.GIVEN_TO_STEP: LoopKind.STEP, know.GIVEN_TO_EVAL: LoopKind.EVAL}
+        for name, kind in kinds.items():
+            function = self._flow.value(given[name]).function if name in given else None
+            if function is not None:
+                yield function, kind
 
     def kind(self, function: Function) -> LoopKind | None:
         """What each call of a function is a turn of; None for others."""

@@ -21,8 +21,10 @@ from xladoctor.lint.model.knowledge import LOADERS
 from xladoctor.lint.model.names import LinkedNames, Names
 from xladoctor.lint.model.parsing import parsed
 from xladoctor.lint.model.purpose import (
+    TRAINER_PACKAGES,
     derived_frameworks,
     found_members,
+    own_trainers,
     spmd_is_on,
     used_frameworks,
 )
@@ -74,6 +76,7 @@ class Part:
         self.members = found_members(self.tree, self.names, device)
         self.is_xla = bool(self.members)
         self._used = used_frameworks(self.tree, self.names)
+        self.trainers = own_trainers(self.tree, self.names)
         self.imports: list[Part] = []
 
     @functools.cached_property
@@ -177,6 +180,21 @@ class Program:
         """The files that a file imports or that import it, also in turn."""
         above = self.above(part)
         return [other for other in self.parts if other in part.below or other in above]
+
+    def frameworks(self, part: Part) -> frozenset[str]:
+        """Which frameworks a file uses: a Trainer of the program may be its own from the start."""
+        named = [
+            [cls for cls in other.tree.classes.values() if cls.name == name]
+            for name in part.trainers
+            for other in part.below
+        ]
+        made = [cls for classes in named for cls in classes]
+        own = {cls.name for cls in made} >= part.trainers and not any(
+            base.partition(".")[0] in {"", *TRAINER_PACKAGES}
+            for cls in made
+            for base in self.flow.hooks.bases(cls)
+        )
+        return part.frameworks - {"transformers"} if own and part.trainers else part.frameworks
 
     @functools.cached_property
     def sites(self) -> dict[cst.Call, CallSite]:

@@ -22,6 +22,10 @@ _FRAMEWORKS = {
     "accelerate": "accelerate",
     "transformers": "transformers",
 }
+#: Packages whose Trainers are that of transformers, or built on it.
+TRAINER_PACKAGES = frozenset(
+    {"transformers", "trl", "optimum", "adapters", "sentence_transformers", "peft", "setfit"}
+)
 #: Their classes that run the loop, move what they are given or step.
 _RUNS = {
     "lightning": ("Trainer", "Fabric"),
@@ -220,11 +224,28 @@ def used_frameworks(tree: Tree, names: Names) -> frozenset[str]:
     found = {_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS}
     words = {name.rpartition(".")[2] for name in imported}
     words |= {call.func.attr.value for call in tree.calls if isinstance(call.func, cst.Attribute)}
-    if not any("Trainer" in word or word.endswith("TrainingArguments") for word in words):
+    if not any(_is_of_trainer(word) for word in words):
         found.discard("transformers")
     if not words & {"Accelerator", "notebook_launcher", "PartialState"}:
         found.discard("accelerate")
     return frozenset(found)
+
+
+def own_trainers(tree: Tree, names: Names) -> frozenset[str]:
+    """The Trainers that a file imports of other files: classes that may be of any framework.
+
+    None if it names one that is the Trainer of transformers, or is built on that, for sure.
+    """
+    named = {name for name in names.imported() if _is_of_trainer(name.rpartition(".")[2])}
+    called = (call.func for call in tree.calls if isinstance(call.func, cst.Attribute))
+    named |= {names.resolve(func) or "" for func in called if _is_of_trainer(func.attr.value)}
+    if any(name.partition(".")[0] in {"", *TRAINER_PACKAGES} for name in named):
+        return frozenset()
+    return frozenset(name.rpartition(".")[2] for name in named)
+
+
+def _is_of_trainer(word: str) -> bool:
+    return "Trainer" in word or word.endswith("TrainingArguments")
 
 
 def derived_frameworks(tree: Tree, names: Names) -> dict[str, str]:

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._environment import key_of
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import Class, FileModel
+
+#: Parsers that make objects of the classes that they are given, of what the command line says.
+_PARSERS = ("transformers.HfArgumentParser", "trl.TrlParser", "trl.H4ArgumentParser")
 
 
 def constant(model: FileModel, node: cst.BaseExpression) -> object:
@@ -35,7 +41,8 @@ def constant(model: FileModel, node: cst.BaseExpression) -> object:
 def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression | None:
     """Where the default of ``args.cores`` is written.
 
-    In ``add_argument("--cores", default=8)``, or in the class of the settings: ``cores: int = 8``.
+    In ``add_argument("--cores", default=8)``, or in the class of the settings: ``cores: int = 8``,
+    ``cores: int = field(default=8)``, also of those that ``HfArgumentParser(Settings)`` reads.
     """
     if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
         return None
@@ -52,7 +59,22 @@ def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression
         names = {flag.lstrip("-").replace("-", "_") for flag in flags if isinstance(flag, str)}
         if node.attr.value in names and "default" in call.keywords:
             return call.keywords["default"]
-    return None
+    found = (_of_class(cls.node, node.attr.value) for cls in _parsed(model))
+    return next(filter(None, found), None)
+
+
+def _parsed(model: FileModel) -> Iterator[Class]:
+    """The classes of settings that a parser of transformers or TRL reads from the command line."""
+    for part in (model, *model.linked):
+        named = {
+            name.value
+            for call in part.calls(*_PARSERS)
+            for argument in call.node.args[:1]
+            for name in walk(argument.value)
+            if isinstance(name, cst.Name)
+        }
+        for other in (part, *part.linked) if named else ():
+            yield from (cls for cls in other.classes if cls.name in named)
 
 
 def _of_class(cls: cst.ClassDef, attribute: str) -> cst.BaseExpression | None:
@@ -64,8 +86,16 @@ def _of_class(cls: cst.ClassDef, attribute: str) -> cst.BaseExpression | None:
                 and isinstance(part.target, cst.Name)
                 and part.target.value == attribute
             ):
-                return part.value
+                return written_default(part.value)
     return None
+
+
+def written_default(value: cst.BaseExpression | None) -> cst.BaseExpression | None:
+    """The default in ``field(default=8, metadata={...})``, or what is written itself."""
+    if not isinstance(value, cst.Call) or not is_name(value.func, "field"):
+        return value
+    named = {x.keyword.value: x.value for x in value.args if x.keyword is not None}
+    return named.get("default")
 
 
 def _entry(model: FileModel, name: str, key: str) -> object:

@@ -183,7 +183,8 @@ def makes_model(model: FileModel, call: CallSite) -> bool:
 
 def _puts_in(model: FileModel, function: Function, depth: int = 3) -> bool:
     """Whether a function makes parts of a model: a method of one, or a helper of such alone."""
-    if function.owner is not None and _is_model(model, function.owner):
+    owner = function.owner
+    if owner is not None and (model.is_module(owner) or _is_model(model, owner)):
         # ``Net.build(args)`` makes the model itself.
         return not (function.is_static or function.of_class) or not model.callers(function)
     calls = model.callers(function) if depth else ()

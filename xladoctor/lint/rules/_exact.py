@@ -175,6 +175,16 @@ def _read_of_dice(model: FileModel, call: CallSite) -> CallSite | None:
     return None
 
 
+def tossed(model: FileModel, node: cst.CSTNode) -> CallSite | None:
+    """``torch.rand(1)`` on the host, or all that a name is bound to, as ``drawn`` for tensors."""
+    made: list[cst.BaseExpression] = [node] if isinstance(node, cst.Call) else []
+    if isinstance(node, cst.Name):
+        made = assigned(model, node)
+    calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
+    dice = [x if _draws_tensor(model, x) else _read_of_dice(model, x) for x in calls]
+    return dice[-1] if dice and len(dice) == len(made) and None not in dice else None
+
+
 def _unpacked(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
     """What a name gets of a tuple: ``low, high = box(size)`` of the program's function ``box``."""
     for binding in model.bindings(name.value, name):

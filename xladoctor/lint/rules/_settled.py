@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._constants import constant, written_default
 from xladoctor.lint.rules._sources import default
 
 if TYPE_CHECKING:
@@ -41,6 +41,37 @@ def settled(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> 
     if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
         return _of_attribute(model, node, node.value, depth)
     return _UNKNOWN
+
+
+def by_default(model: FileModel, node: cst.BaseExpression) -> Sequence[object]:
+    """The same for a program that is run with the defaults of its settings.
+
+    Where these choose (``"max_length" if args.pad else False``), only what they choose counts.
+    """
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+        inner = by_default(model, node.expression)
+        return [one if one is NotImplemented else not one for one in inner]
+    chosen = node
+    for _ in range(_DEPTH):
+        made = None
+        if isinstance(chosen, cst.Name):
+            bindings = model.bindings(chosen.value, chosen)
+            made = bindings[0].node if len(bindings) == 1 else None
+        if isinstance(made, cst.IfExp):
+            chosen = made
+        if not isinstance(chosen, cst.IfExp):
+            break
+        tests = set(map(bool, known)) if (known := _known(model, chosen.test)) else set()
+        if len(tests) != 1:
+            return _UNKNOWN
+        chosen = chosen.body if tests == {True} else chosen.orelse
+    return settled(model, chosen)
+
+
+def _known(model: FileModel, test: cst.BaseExpression) -> Sequence[object]:
+    """What a condition may be, nothing if that is not known."""
+    values = by_default(model, test)
+    return () if NotImplemented in values else values
 
 
 def _of_name(model: FileModel, node: cst.Name, depth: int) -> Sequence[object]:
@@ -165,7 +196,7 @@ def _fields(owner: Class) -> dict[str, cst.BaseExpression | None]:
         for part in (line.body if isinstance(line, cst.SimpleStatementLine) else ())
     )
     return {
-        part.target.value: part.value
+        part.target.value: written_default(part.value)
         for part in parts
         if isinstance(part, cst.AnnAssign) and isinstance(part.target, cst.Name)
     }

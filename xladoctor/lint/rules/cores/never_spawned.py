@@ -55,7 +55,7 @@ def never_spawned(model: FileModel) -> Iterator[Problem]:
         return
     if "transformers" in model.frameworks:
         yield from _trainer_on_one_core(model)
-    if model.frameworks or _may_be_started(model):
+    if model.led_by or _may_be_started(model):
         return
     for call in model.calls():
         function = call.target

@@ -13,6 +13,7 @@ from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
 from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER, bound_name, loops_over
+from xladoctor.lint.rules._trainers_loaders import of_each_core
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,11 @@ _DEEP = 3
 @rule("XLA402")
 def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     """Find loaders that run on every core and give each of them all the samples."""
-    if not model.is_xla or model.spmd or model.led_by:
+    if not model.is_xla or model.spmd:
+        return
+    if "transformers" in model.frameworks:
+        yield from _of_trainers(model)
+    if model.led_by:
         return
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
@@ -69,6 +74,17 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
             ],
             fix=None if others or call.begun is not None else _fix(model, call),
+        )
+
+
+def _of_trainers(model: FileModel) -> Iterator[Problem]:
+    """``def get_train_dataloader(self): return DataLoader(...)`` of a Trainer."""
+    for call, home, entry in of_each_core(model):
+        yield model.problem(
+            call.node,
+            "the Trainer takes this loader as it is: every core goes over the whole dataset",
+            suggestion="return self.accelerator.prepare(loader), which shares the samples out",
+            related=entry_places(home, entry),
         )
 
 
@@ -124,7 +140,8 @@ def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:
 def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     """Whether the dataset may hold this core's part only."""
     dataset = call.argument(0, "dataset")
-    if dataset is None:
+    told = (model.tree.text(guard.test).lower() for guard in model.guards(call.node) if guard.when)
+    if dataset is None or any("shard" in text for text in told):
         return True
     for node in _made_of(model, dataset):
         if differs(model, node):

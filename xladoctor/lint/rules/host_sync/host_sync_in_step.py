@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.effects import How
+from xladoctor.lint.effects import How, processed
 from xladoctor.lint.library import Effect
 from xladoctor.lint.rewrites.accumulate import accumulate_fix
 from xladoctor.lint.rewrites.closures import closure_fix
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Loop, Problem
 
 _DECODED = "decode once after the loop, or a few examples every 100 steps"
+_PROCESSED = "process the batch where it is loaded, on the host, before it goes to the device"
 _ADVICE = {
     ".decode": _DECODED,
     ".batch_decode": _DECODED,
+    ".convert_ids_to_tokens": _DECODED,
     ".step": "act for many environments at once, or keep a copy of the policy on the host to act",
     "torch.tensor": "use torch.stack([a.detach(), b.detach()]), which stays on the device",
     "torch.allclose": "use torch.isclose(a, b).all(), kept as a tensor",
@@ -59,6 +61,8 @@ def _words(event: Event, loop: Loop) -> tuple[str, str]:
         )
     if event.how is How.LIBRARY:
         spelled = event.call.name or f".{event.call.method}"
+        if processed(event.call):
+            return f"`{event.call.written}()` reads", _PROCESSED
         advice = "log every 100 steps in a step closure: xm.add_step_closure(log, args=(...))"
         return f"`{spelled}()` reads", _ADVICE.get(spelled, advice)
     spelled = '.to("cpu")' if event.call.method == "to" else f".{event.call.method}()"

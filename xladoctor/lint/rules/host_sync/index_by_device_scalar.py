@@ -63,7 +63,22 @@ def _is_bound(model: FileModel, node: cst.BaseExpression) -> bool:
     if not isinstance(node, written) or not value.is_device_tensor:
         return False
     # What a call of the program made is one on this road; a batch's part may be a number after all.
-    return value.certain or (isinstance(value.origin, cst.Call) and not value.roads)
+    made = isinstance(value.origin, cst.Call) and not value.roads
+    return value.certain or made or _is_computed(model, node)
+
+
+def _is_computed(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``lengths[i]`` of ``lengths = mask.sum(1)``, whatever ``mask`` is."""
+    base = node.value if isinstance(node, cst.Subscript) else node
+    made = assigned(model, base) if isinstance(base, cst.Name) else []
+    calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
+    return (
+        bool(made)
+        and len(calls) == len(made)
+        and all(
+            call.method in _REDUCTIONS and model.value(call.node).is_device_tensor for call in calls
+        )
+    )
 
 
 def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:

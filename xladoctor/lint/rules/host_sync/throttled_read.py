@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
@@ -16,7 +17,7 @@ from xladoctor.lint.rules._reads import loop_place, snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Guard, Problem
+    from xladoctor.lint.model import FileModel, Guard, Loop, Problem
 
 
 @rule("XLA113")
@@ -32,7 +33,9 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
         if _of_evaluation(model, tensor):
             continue
         loop, guard = model.step_loop(node), _every_so_often(model, node)
-        if loop is None or guard is None or loop.implicit or model.in_step_closure(node):
+        if loop is None or guard is None or model.in_step_closure(node):
+            continue
+        if loop.implicit and not _goes_backward_after(model, loop):
             continue
         row = model.row(node)
         if (
@@ -51,6 +54,16 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
             related=[model.place(guard.test, "once in a while"), loop_place(model, loop)],
             fix=closure_fix(model, node, loop),
         )
+
+
+def _goes_backward_after(model: FileModel, loop: Loop) -> bool:
+    """``forward`` of a model, ``compute_loss`` of a Trainer of transformers: the step goes on."""
+    function = loop.function
+    owner = function.owner if function is not None else None
+    if function is None or owner is None:
+        return False
+    forward = function.name == "forward" and model.is_module(owner)
+    return forward or not TRAINERS.isdisjoint(model.library_bases(owner))
 
 
 def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 @rule("XLA603")
 def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
     """Find loops whose body moves what was loaded on the host; one problem a way through it."""
-    if not model.is_xla or (model.led_by and not _by_fabric_alone(model)):
+    prepared = model.led_by or "accelerate" in model.frameworks
+    if not model.is_xla or (prepared and not _by_fabric_alone(model)):
         return
     arrays = uploads_of_arrays(model)
     for loop in (*model.loops, *loops_that_call(model)):

@@ -15,7 +15,7 @@ from xladoctor.lint.rules._exact import around, reads
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._longest import filled_up, longest, varying_length
 from xladoctor.lint.rules._reads import costly_loop
-from xladoctor.lint.rules._settled import settled
+from xladoctor.lint.rules._settled import by_default, settled
 from xladoctor.lint.rules._sources import of_parameter, sources, the_call
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
                 and _tokenizes(model, call)
                 and (call.function in collating or costly_loop(model, call.node) is not None)
             )
-        if found and not _for_float16(model, call):
+        if found and not _for_float16(model, call) and not _is_left_out(model, call):
             yield model.problem(
                 call.node,
                 "padded to the longest sample, every batch may have another shape: each new length "
@@ -130,9 +130,21 @@ def _has_few(model: FileModel, settings: Mapping[str, cst.BaseExpression]) -> bo
 def _pads_all(model: FileModel) -> bool:
     """Whether the file pads samples to one length itself, wherever."""
     return any(
-        "padding" in call.keywords and model.literal(call.keywords["padding"]) == "max_length"
+        "padding" in call.keywords and "max_length" in by_default(model, call.keywords["padding"])
         for call in model.calls()
     )
+
+
+def _is_left_out(model: FileModel, call: CallSite) -> bool:
+    """Whether a collator is not made unless the settings are changed.
+
+    ``default_data_collator if args.pad_to_max_length else DataCollatorWithPadding(tokenizer)``
+    """
+    for guard in model.guards(call.node):
+        values = by_default(model, guard.test)
+        if values and all(v is not NotImplemented and bool(v) != guard.when for v in values):
+            return True
+    return False
 
 
 def _maps_unpadded(model: FileModel) -> bool:

@@ -54,7 +54,9 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
             # In a function that the loop calls, a name starts anew with every call, as a rule.
             function = model.function_of(node)
             if isinstance(target, cst.Name):
-                anew = not carried(model, function, target.value)
+                # What another loop hands round (blocks of a model) begins anew in this one.
+                handing = carried(model, function, target.value)
+                anew = handing is None or loop.node not in model.tree.ancestors(handing.node)
             else:
                 anew = _set_by_others(model, node, loop.node, target)
         if anew:
@@ -278,9 +280,42 @@ def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpressio
             and other is not node
             and any(same_name(part, target) for item in other.targets for part in _each(item))
             and not (_is_none(other.value) and now_and_then(other))
+            and not any(_is_first(branch, other, node, target, loop) for branch in branches)
         ):
             return True
     return False
+
+
+def _is_first(
+    branch: cst.If,
+    other: cst.CSTNode,
+    node: cst.CSTNode,
+    target: cst.BaseExpression,
+    loop: cst.CSTNode,
+) -> bool:
+    """``if kept is None: kept = new``, with the longer one in the other branch."""
+    test = branch.test
+    begins: cst.CSTNode | None = branch.body
+    goes_on: cst.CSTNode | None = branch.orelse
+    if isinstance(test, cst.Comparison) and isinstance(test.comparisons[0].operator, cst.IsNot):
+        begins, goes_on = goes_on, begins
+    if begins is None or goes_on is None or not _tells_first(test, target, loop):
+        return False
+    return any(part is other for part in walk(begins)) and any(
+        part is node for part in walk(goes_on)
+    )
+
+
+def _tells_first(test: cst.BaseExpression, target: cst.BaseExpression, loop: cst.CSTNode) -> bool:
+    """``kept is None``, ``kept is not None``; ``step == 0`` of what the loop counts."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    compared = test.comparisons[0]
+    if isinstance(compared.operator, cst.Equal) and isinstance(compared.comparator, cst.Integer):
+        counted = walk(loop.target) if isinstance(loop, cst.For) else ()
+        named = (part for part in counted if isinstance(part, cst.Name))
+        return compared.comparator.value == "0" and any(same_name(x, test.left) for x in named)
+    return same_name(test.left, target) and isinstance(compared.operator, cst.Is | cst.IsNot)
 
 
 def _each(target: cst.AssignTarget) -> Iterator[cst.BaseExpression]:

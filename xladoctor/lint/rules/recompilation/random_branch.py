@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import assigned, drawn
+from xladoctor.lint.rules._exact import assigned, drawn, tossed
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _modes(model: FileModel) -> Iterator[Problem]:
 def _throws(model: FileModel, test: cst.BaseExpression) -> bool:
     """``random.random() < p``, and ``"box" in kind`` of ``kind = random.choice(kinds)``."""
     for part in walk(test):
-        made = drawn(model, part) or _tossed_before(model, part)
+        made = drawn(model, part) or tossed(model, part) or _tossed_before(model, part)
         if made is None or made.name in _NOT_DICE:
             continue
         if made.node is part or model.hot_loop(made.node) is not None:
@@ -164,6 +164,7 @@ def _tossed_before(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     for value in values:
         for part in _decides(model, value):
             made = drawn(model, part) if isinstance(part, cst.Call) else None
+            made = made or tossed(model, part)
             if made is not None:
                 return made
     return None

@@ -8,10 +8,11 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._fabric import clips_of_fabric, fabric_of_cores
+from xladoctor.lint.rules._clipped import clipped_by_fabric, clipped_under_accelerate
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
 
@@ -45,7 +46,9 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.spmd:
         return
     if "lightning" in model.frameworks:
-        yield from _by_fabric(model)
+        yield from clipped_by_fabric(model)
+    if "accelerate" in model.frameworks:
+        yield from clipped_under_accelerate(model, _CLIPS)
     if model.led_by:
         return
     reduces = list(model.calls(REDUCE))
@@ -53,7 +56,8 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
     clips = [*model.calls(*_CLIPS), *_dispatched(model), *_by_hand(model)]
     steps = list(_steps(model)) if clips else []
     for clip in clips:
-        step = None if not_here(model, clip.node) else _step_after(model, clip, steps)
+        elsewhere = not_here(model, clip.node) or _of_apex(model, clip)
+        step = None if elsewhere else _step_after(model, clip, steps)
         if step is None or not _several_cores(model, step):
             continue
         if any(
@@ -72,33 +76,23 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         )
 
 
+def _of_apex(model: FileModel, clip: CallSite) -> bool:
+    """``clip_grad_norm_(amp.master_params(optimizer), 1.0)``, and what a GPU's fp16 asks for."""
+    given = clip.argument(0, "parameters")
+    if isinstance(given, cst.Call) and model.call(given).written == "master_params":
+        return True
+    return any(
+        guard.when and not {"fp16", "apex"}.isdisjoint(words(model.tree.text(guard.test)))
+        for guard in model.guards(clip.node)
+    )
+
+
 def _dispatched(model: FileModel) -> Iterator[CallSite]:
     """``dispatch_clip_grad(model.parameters(), value, mode)``, by the norm unless it says so."""
     for call in model.calls(*_DISPATCH):
         mode = call.argument(2, "mode")
         if mode is None or model.literal(mode) not in {"value", "agc"}:
             yield call
-
-
-def _by_fabric(model: FileModel) -> Iterator[Problem]:
-    """``fabric.clip_gradients(net, optimizer, max_norm=1.0)``: Fabric reduces in the step."""
-    made = fabric_of_cores(model)
-    if made is None:
-        return
-    for clip in clips_of_fabric(model):
-        before = (call for call in model.calls(REDUCE) if call.function is clip.function)
-        if not_here(model, clip.node) or any(
-            model.row(x.node) < model.row(clip.node) for x in before
-        ):
-            continue
-        yield model.problem(
-            clip.node,
-            "Fabric reduces the gradients in optimizer.step(), by xm.optimizer_step; after "
-            "clip_grad_norm_, which torch_xla replaces, that all-reduce is lost: each core applies "
-            "its own gradients, and the models drift apart",
-            suggestion="xm.reduce_gradients(optimizer) before it",
-            related=[model.place(made.node, "several cores")],
-        )
 
 
 def _by_hand(model: FileModel) -> Iterator[CallSite]:
@@ -242,6 +236,7 @@ def _step_after(
         if call.function is clip.function
         and model.row(call.node) >= model.row(clip.node)
         and model.step_loop(call.node) is loop
+        and not opposed(model.guards(clip.node), model.guards(call.node))
     )
     found = next(following, None)
     if found is not None or clip.function is None or depth == 0:

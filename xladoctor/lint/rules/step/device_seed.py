@@ -19,7 +19,7 @@ _SEEDS = ("torch_xla.manual_seed", "torch_xla.core.xla_model.set_rng_state")
 @rule("XLA313")
 def device_seed(model: FileModel) -> Iterator[Problem]:
     """Find ``torch.manual_seed`` in training files that never seed the device."""
-    if not model.is_xla or model.frameworks or any(True for _ in model.calls(*_SEEDS)):
+    if not model.is_xla or model.led_by or any(True for _ in model.calls(*_SEEDS)):
         return
     if any(
         call.method == "set_seed" or (call.name or "").endswith("set_seed")

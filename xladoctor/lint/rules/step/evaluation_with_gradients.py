@@ -37,7 +37,7 @@ _DEPTH = 4
 @rule("XLA320")
 def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
     """Find evaluation loops after ``model.eval()`` with nothing around that turns gradients off."""
-    if not model.is_xla or model.frameworks & {"lightning", "transformers"}:
+    if not model.is_xla or model.led_by & {"lightning", "transformers"}:
         return
     for loop in model.loops:
         if loop.kind is not LoopKind.EVAL or loop.implicit:

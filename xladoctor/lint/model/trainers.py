@@ -1,0 +1,51 @@
+"""What the Trainer of transformers, and what is built on it, gives to the program that extends it.
+
+It prepares the batch and the model: both are on the device in all that a subclass does with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.contained import any_on_device, container
+from xladoctor.lint.model.values import Arguments, Kind, Value
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model.names import LinkedNames, Names
+
+#: Attributes that hold the model that is trained.
+MODELS = frozenset({"model", "model_wrapped"})
+_LOSSES = frozenset({"compute_loss", "training_step", "_training_step"})
+
+
+def trainer_gives(name: str, node: cst.Call, arguments: Arguments) -> Value | None:
+    """What a Trainer's own method gives back, None if nothing is known of it.
+
+    Args:
+        name: The method.
+        node: The call of it.
+        arguments: What it is given.
+    """
+    tensor = Value(Kind.DEVICE_TENSOR, origin=node, local=True)
+    first = arguments[0][1] if arguments else None
+    if name == "prediction_step":
+        return container(None, (tensor, tensor, tensor))  # loss, logits, labels
+    if name in _LOSSES:
+        return tensor  # also ``loss, outputs``
+    if name == "_prepare_inputs":
+        known = first is not None and any_on_device([first])
+        return first if known else container(tensor)
+    if name == "_prepare_input":
+        return tensor
+    if name == "gather_function":
+        return first.but(local=False) if first is not None else None
+    if name == "_wrap_model":
+        return Value(Kind.MODEL, origin=node, on_device=True)
+    return None
+
+
+def is_super(node: cst.BaseExpression, names: Names | LinkedNames) -> bool:
+    """``super()``."""
+    return type(node) is cst.Call and names.resolve(node.func) == "builtins.super"
