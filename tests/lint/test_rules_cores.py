@@ -167,6 +167,7 @@ def test_accelerate_does_the_steps_itself():
                     accelerator.backward(loss)
                     accelerator.clip_grad_norm_(model.parameters(), 1.0)
                     optimizer.step()
+                    optimizer.zero_grad()
                 accelerator.print(epoch)
     """
     assert codes(program) == []

@@ -255,6 +255,38 @@ pool = partial(Pool, _mp_fn, nprocs=8)
 
 xmp.spawn(_mp_fn, args=(None,))
 """,
+    "XLA402: samples that are said to be shared out": f"""\
+{LINES}
+    if flags.sharded_by_folder:
+        rows = Rows(lines, 32)
+        fit(DataLoader(rows, batch_size=8, drop_last=True), torch_xla.device())
+
+
+xmp.spawn(_mp_fn, args=(None,))
+""",
+    "XLA405 XLA420: an error ends all cores": f"""\
+{XM}
+
+def _mp_fn(index, flags):
+    device = torch_xla.device()
+    torch.manual_seed(1)
+    model = torch.nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for i, (x, y) in enumerate(pl.MpDeviceLoader(flags.loader, device)):
+        loss = (model(x) - y).pow(2).mean()
+        if torch.isnan(loss):
+            raise ValueError("not a number")
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        optimizer.zero_grad()
+        if flags.debug:
+            break
+        if loss > 100:
+            break  # !XLA420
+
+
+xmp.spawn(_mp_fn, args=(None,))
+""",
     "XLA402: samples of which nobody gets a part": f"""\
 {LINES}
     rows = Rows(lines, 32)
@@ -262,6 +294,72 @@ xmp.spawn(_mp_fn, args=(None,))
 
 
 xmp.spawn(_mp_fn, args=(None,))
+""",
+    "XLA108: the last rows, as many as the batch says": f"""\
+{XM}
+
+def train(loader, model, optimizer):
+    for ids, lengths in pl.MpDeviceLoader(loader, torch_xla.device()):
+        out, parts = model(ids), []
+        for i, length in enumerate(lengths):
+            parts.append(out[i, -length:])  # !XLA108
+            parts.append(out[i, -3:] + out[i, -ids.shape[1] :])
+        torch.cat(parts).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+    "XLA305: moved if there is a device": f"""\
+{XM}
+
+class Squares(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x, y):
+        return (self.model(x) - y).pow(2).mean()
+
+
+def make_optimizer(model):
+    return torch.optim.AdamW(model.parameters())  # !XLA305
+
+
+def fit_epoch(criterion, batches, optimizer, *, device=None):
+    if device is not None:
+        criterion.model.to(device)
+    for x, y in batches:
+        optimizer.zero_grad()
+        criterion(x, y).backward()
+        optimizer.step()
+
+
+def fit(index, rows):
+    device = torch_xla.device()
+    model = torch.nn.Linear(4, 4)
+    optimizer = make_optimizer(model)
+    fit_epoch(Squares(model), pl.MpDeviceLoader(rows, device), optimizer, device=device)
+""",
+    "XLA305: moved if somebody asks for it": f"""\
+{XM}
+
+def make_optimizer(model):
+    return torch.optim.AdamW(model.parameters())
+
+
+def fit_epoch(model, batches, optimizer, device, late=False):
+    if late:
+        model.to(device)
+    for x, y in batches:
+        optimizer.zero_grad()
+        (model(x) - y).pow(2).mean().backward()
+        optimizer.step()
+
+
+def fit(index, rows):
+    device = torch_xla.device()
+    model = torch.nn.Linear(4, 4)
+    optimizer = make_optimizer(model)
+    fit_epoch(model, pl.MpDeviceLoader(rows, device), optimizer, device)
 """,
     "XLA201: sizes that come of what was read": f"""\
 {XM}

@@ -21,6 +21,7 @@ from xladoctor.lint.model.contained import (
     element_of,
     first_origin,
     spread,
+    under_names,
     without_places,
 )
 from xladoctor.lint.model.dotted import dotted_text
@@ -178,7 +179,7 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                held = _under_names(value)
+                held = under_names(value)
                 unnamed += held
                 whole = value.kind is Kind.CONTAINER
                 brought += [(None, value if whole else container(one)) for one in held]
@@ -263,6 +264,10 @@ class CallEvaluator:
         if called.kind is Kind.DEVICE_TENSOR:
             # What ``.to(device)`` gave back is a module after all: nobody calls a tensor.
             called = Value(Kind.MODEL, origin=called.origin, on_device=True)
+        if called.type_name == know.NAMED_TUPLE:
+            return container(None, tuple(one for _, one in arguments)).but(
+                type_name=know.NAMED_TUPLE
+            )
         if called.type_name == know.DATA_PARALLEL:
             return self._back.data_parallel(arguments)
         # A model's own ``__call__`` goes around ``forward``, or stands for it.
@@ -313,13 +318,6 @@ class CallEvaluator:
         if values and all(value.kind is Kind.CPU_TENSOR for value in values):
             return Value(Kind.CPU_TENSOR, origin=node, local=local)
         return Value(local=local, made_of_device=self._flow.belief.steps())
-
-
-def _under_names(value: Value) -> list[Value]:
-    """What ``**value`` holds: a batch (``self.loss(**batch)``) holds tensors as it is one."""
-    if value.kind is Kind.DEVICE_TENSOR:
-        return [value]
-    return [element_of(value)] if value.kind is Kind.CONTAINER else []
 
 
 def _without_default(

@@ -120,6 +120,13 @@ def spread(arguments: Arguments) -> Arguments:
     return found
 
 
+def under_names(value: Value) -> list[Value]:
+    """What ``**value`` holds: a batch (``self.loss(**batch)``) holds tensors as it is one."""
+    if value.kind is Kind.DEVICE_TENSOR:
+        return [value]
+    return [element_of(value)] if value.kind is Kind.CONTAINER else []
+
+
 def modules(parts: Sequence[Value], *, places: bool, node: cst.CSTNode, name: str) -> Value:
     """A model that holds others (``nn.ModuleList``); deep nesting is cut off.
 

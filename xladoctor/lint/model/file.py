@@ -116,6 +116,11 @@ class FileModel(FileCode):
         return False
 
     @functools.cached_property
+    def looped_by(self) -> frozenset[str]:
+        """The frameworks that run the file's loops: Accelerate leaves them to the program."""
+        return self.led_by - {"accelerate"}
+
+    @functools.cached_property
     def _linked(self) -> Sequence[Part]:
         return self._program.linked(self._part)
 

@@ -50,6 +50,8 @@ _MODEL_PACKAGES = {
     "monai": patterns.lazy(r"^monai\.(networks|losses)\."),
     "fairseq": patterns.lazy(r"^fairseq\.(models|modules|criterions)\."),
 }
+#: Hooks that Lightning had before 2.0, and gave what the steps of the epoch gave back.
+_EPOCH_ENDS = frozenset({"training_epoch_end", "validation_epoch_end", "test_epoch_end"})
 #: Hooks of modules that are given a batch first, which is on the device.
 _GIVEN_BATCHES = frozenset(
     {
@@ -195,6 +197,9 @@ class Hooks:
         owner = function.owner
         if owner is None or index == 0:
             return None
+        if function.name in _EPOCH_ENDS and self.inherits(owner, know.LIGHTNING_MODULES):
+            # What the steps have given back, of this core's batches: tensors, numbers, arrays.
+            return container(container(Value(local=True))) if index == 1 else None
         if self.hook(function) is None and not self.is_of_model(function):
             return None
         name = param.name.value

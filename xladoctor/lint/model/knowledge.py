@@ -122,8 +122,8 @@ REDUCES = frozenset(
 REDUCE_METHODS = frozenset(
     {"gather", "reduce", "gather_for_metrics", "all_gather", "_nested_gather"}
 )
-#: Methods of Accelerate and of Trainers that hand on what they are given, made longer.
-PAD_METHODS = frozenset({"pad_across_processes", "_pad_across_processes"})
+#: Methods of Accelerate and of Trainers that hand on what they are given: made longer, or bare.
+HANDS_ON = frozenset({"pad_across_processes", "_pad_across_processes", "unwrap_model"})
 #: What everybody calls such functions, whoever wraps them: ``compat.mesh_reduce(...)``.
 NAMED_REDUCES = frozenset({"mesh_reduce", "all_reduce", "allreduce", "all_gather", "allgather"})
 
@@ -187,6 +187,8 @@ SPAWNERS = {
     "accelerate.launchers.notebook_launcher": "function",
     "torch_xla.experimental.pjrt.spawn": "fn",
 }
+#: What makes a class whose objects hold what they are given, in order and by name.
+NAMED_TUPLE = "collections.namedtuple"
 #: Runs a function for each core in a thread of its own (2019, no longer maintained).
 DATA_PARALLEL = "torch_xla.distributed.data_parallel.DataParallel"
 STEP_CLOSURES = frozenset({f"{XM}.add_step_closure"})

@@ -152,6 +152,8 @@ class LibraryCalls:
             if know.NOT_MODELS.search(owner):
                 return UNKNOWN
             return Value(Kind.MODEL, origin=node, type_name=name)
+        if name == know.NAMED_TUPLE:
+            return Value(Kind.OBJECT, certain=True, type_name=name)
         if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
             return all_moved(values[0], node)
         if self._flow.belief.believes() and (asked := _asks_for_core(last)) is not None:

@@ -147,9 +147,9 @@ class MethodEvaluator:
             return element_of(receiver)
         if name in know.OF_MODELS:
             return self._of_model(node, name, receiver, arguments)
-        if name in know.REDUCE_METHODS | know.PAD_METHODS and arguments:
+        if name in know.REDUCE_METHODS | know.HANDS_ON and arguments:
             given = arguments[0][1]
-            return given if name in know.PAD_METHODS else given.but(local=False)
+            return given if name in know.HANDS_ON else given.but(local=False)
         if name == "step" and receiver.kind is Kind.OPTIMIZER and arguments:
             closure = arguments[0][1]
             if closure.function is not None:

@@ -181,7 +181,16 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         argument.keyword is not None and argument.keyword.value in _CORES
         for call in tree.calls
         for argument in call.args
-    )
+    ) or any(map(_option_for_cores, tree.calls))
+
+
+def _option_for_cores(call: cst.Call) -> bool:
+    """``parser.add_argument("--tpu_cores", default=8)``: cores unless somebody wants none."""
+    flag = call.args[0].value if call.args else None
+    if not isinstance(flag, cst.SimpleString) or str(string(flag)).lstrip("-") not in _CORES:
+        return False
+    given = (one.value for one in call.args if one.keyword is not None)
+    return any(isinstance(value, cst.Integer) and value.value != "0" for value in given)
 
 
 def _option_for_tpu(call: cst.Call) -> bool:

@@ -12,6 +12,8 @@ from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import Turns, bound_in, is_larger, last_of, names_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.guards import Guards
     from xladoctor.lint.model.loops import Guard
@@ -29,13 +31,21 @@ class Rarity:
         names: What its names are bound to.
         flow: The values of its expressions.
         guards: The conditions around nodes.
+        within: Whether a loop runs whole in each turn of another.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow, guards: Guards) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        flow: Flow,
+        guards: Guards,
+        within: Callable[[cst.CSTNode], bool],
+    ) -> None:
         self._tree = tree
         self._names = names
         self._guards = guards
-        self._schedules = Schedules(tree, names, flow)
+        self._schedules = Schedules(tree, names, flow, within)
         self._turns = Turns(tree, flow)
 
     def rare(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.contained import element_of
+from xladoctor.lint.model.contained import under_names
 from xladoctor.lint.model.syntax import Class
-from xladoctor.lint.model.values import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 HOLDERS = frozenset(
     [
         "types.SimpleNamespace", "argparse.Namespace", "easydict.EasyDict", "addict.Dict",
-        "munch.Munch", "box.Box", "ml_collections.ConfigDict",
+        "munch.Munch", "box.Box", "ml_collections.ConfigDict", "collections.namedtuple",
     ]
 )  # fmt: skip
 _DEPTH = 4
@@ -34,8 +33,9 @@ def fill(flow: Flow, instance: Instance, arguments: Sequence[tuple[str | None, V
         if keyword == "*":
             left = []
         elif keyword == "**":
-            for name in left if value.kind is Kind.CONTAINER else ():
-                flow.memory.store(instance, name, element_of(value))
+            for part in under_names(value):
+                for name in left:
+                    flow.memory.store(instance, name, part)
         elif keyword in names:
             flow.memory.store(instance, str(keyword), value)
             left = [name for name in left if name != keyword]

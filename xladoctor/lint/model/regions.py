@@ -50,7 +50,7 @@ class Regions:
         self.graph = CallGraph(tree, flow)
         self.closures = StepClosures(tree, names, flow, self.graph)
         self.guards = Guards(tree, names, flow, self.closures.run_by)
-        self._rarity = Rarity(tree, names, flow, self.guards)
+        self._rarity = Rarity(tree, names, flow, self.guards, self._is_within)
         #: Whether code runs on XLA devices.
         self.devices = self.guards.devices
         self.entries = Entries(tree, names, flow, self.graph)
@@ -73,6 +73,12 @@ class Regions:
     def loop_at(self, node: cst.CSTNode) -> Loop | None:
         """The loop that a node is."""
         return self._loops.by_node.get(node)
+
+    def _is_within(self, node: cst.CSTNode) -> bool:
+        """Whether a loop is one of no batches and epochs, which runs whole in each step."""
+        loop = self.loop_at(node)
+        other = loop is not None and loop.kind is LoopKind.OTHER
+        return other and any(self.hot(node, kind) is not None for kind in HOT)
 
     def hot(self, node: cst.CSTNode, kind: LoopKind) -> Loop | None:
         """The loop of a kind that runs a node in every iteration, here or through calls."""

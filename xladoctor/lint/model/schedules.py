@@ -12,6 +12,8 @@ from xladoctor.lint.model.turns import at_end, both_sides, by_accumulation, is_l
 from xladoctor.lint.model.values import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
@@ -27,12 +29,20 @@ class Schedules:
         tree: The file's syntax.
         names: What its names are bound to.
         flow: The values of its expressions.
+        within: Whether a loop runs whole in each turn of another: over the layers of a model.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        flow: Flow,
+        within: Callable[[cst.CSTNode], bool],
+    ) -> None:
         self._tree = tree
         self._names = names
         self._flow = flow
+        self._within = within
         self._settings = Settings(tree, names, flow)
 
     def every_so_often(
@@ -52,6 +62,8 @@ class Schedules:
                 part or (when and (_first_few(side) or at_end(self._tree, side)))
                 for side, part in rare
             )
+        if self._of_layers(test):
+            return False
         if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
             operator = test.comparisons[0].operator
             equal = isinstance(operator, cst.Equal)
@@ -71,6 +83,32 @@ class Schedules:
                 for item in bindings
             )
         return False
+
+    def _of_layers(self, test: cst.BaseExpression) -> bool:
+        """``for i, layer in enumerate(self.layers): if i == 0:``, which each step comes to."""
+        if not isinstance(test, cst.Comparison | cst.BinaryOperation):
+            return False
+        asked = [part for part in walk(test) if isinstance(part, cst.Name)]
+        counted = [
+            [one.node for one in self._names.lookup(name.value, self._tree.scopes[name]) or []]
+            for name in asked
+        ]
+        loops = [[self._loop_of(node) for node in bound] for bound in counted]
+        return any(
+            bound and all(loop is not None and self._within(loop) for loop in bound)
+            for bound in loops
+        )
+
+    def _loop_of(self, target: cst.CSTNode) -> cst.CSTNode | None:
+        """The loop whose target a name is, or is a part of."""
+        child = target
+        for parent in self._tree.ancestors(target):
+            if isinstance(parent, cst.For | cst.CompFor):
+                return parent if child is parent.target else None
+            if not isinstance(parent, cst.Tuple | cst.List | cst.Element):
+                return None
+            child = parent
+        return None
 
     def _stands_still(self, node: cst.BaseExpression) -> bool:
         """``step % 10`` of a step that nobody counts up, and ``step % 1``: always the same."""

@@ -12,6 +12,7 @@ from xladoctor.lint.model.contained import element_of, origin
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for
+from xladoctor.lint.rules._filled import is_constant
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
 
@@ -53,7 +54,7 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             continue
         if model.hot_loop(call.node) is not loop or not_here(model, call.node):
             continue
-        if filled_here(model, source):
+        if filled_here(model, source) or is_constant(model, source):
             continue  # XLA604's matter
         if model.throttled(call.node) or model.in_step_closure(call.node):
             continue

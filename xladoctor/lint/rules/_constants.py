@@ -77,6 +77,24 @@ def _parsed(model: FileModel) -> Iterator[Class]:
             yield from (cls for cls in other.classes if cls.name in named)
 
 
+def of_settings(model: FileModel, node: cst.Attribute) -> list[cst.BaseExpression]:
+    """The defaults of an option in the settings of a program, which are dataclasses.
+
+    Where nothing says of which class ``config.trainer`` in ``config.trainer.devices`` is, as Hydra
+    makes it.
+    """
+    settings = node.value.attr if isinstance(node.value, cst.Attribute) else node.value
+    if default_of(model, node) is not None or is_name(settings, "self"):
+        return []
+    found = (
+        _of_class(cls.node, node.attr.value)
+        for part in (model, *model.linked)
+        for cls in part.classes
+        if any("dataclass" in part.tree.text(one.decorator) for one in cls.node.decorators)
+    )
+    return [one for one in found if one is not None]
+
+
 def _of_class(cls: cst.ClassDef, attribute: str) -> cst.BaseExpression | None:
     """What the body of a class gives an attribute."""
     for line in cls.body.body:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
-from xladoctor.lint.rules._lightning import for_xla, several_cores
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.turns import last_of
+from xladoctor.lint.rules._fabric import fabric_of_cores, launched
+from xladoctor.lint.rules._lightning import COMMAND_LINES, FROM_OPTIONS, for_xla, several_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ SETTINGS = frozenset(
         "settings",
     }
 )
+#: What Lightning counts, on all cores alike.
+_COUNTED = frozenset({"current_epoch", "global_step"})
 #: What starts the cores as processes, and where it is told how (spawned unless it says so).
 _STARTS = {"torch_xla.distributed.xla_multiprocessing.spawn": 5, "torch_xla.launch": 2}
 _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})
@@ -73,13 +78,20 @@ def every_core(model: FileModel, node: cst.CSTNode) -> Entry | None:
 
 
 def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
-    """The ``Trainer`` on several TPU cores that runs the methods of modules and callbacks there."""
+    """The ``Trainer`` on several TPU cores that runs methods of modules and callbacks there.
+
+    Or ``Fabric``, of what it launches.
+    """
     function = model.function_of(node)
     if "lightning" not in model.frameworks or function is None:
         return None
     method = run_by_lightning(model, function)
-    trainer = trainer_of_cores(model) if method is not None else None
-    return None if trainer is None or method is None else Entry(method, trainer.node)
+    if method is not None:
+        trainer = trainer_of_cores(model)
+        return None if trainer is None else Entry(method, trainer.node)
+    started = launched(model, function)
+    fabric = fabric_of_cores(model, sharded=True) if started is not None else None
+    return None if fabric is None else Entry(started, fabric.node)
 
 
 def trainer_of_cores(model: FileModel) -> CallSite | None:
@@ -92,7 +104,7 @@ def trainer_of_cores(model: FileModel) -> CallSite | None:
 
 
 def _trainer_of_cores(model: FileModel) -> CallSite | None:
-    for call in model.calls("lightning.pytorch.Trainer"):
+    for call in model.calls("lightning.pytorch.Trainer", FROM_OPTIONS, *COMMAND_LINES):
         if for_xla(model, call) is not None and several_cores(model, call):
             return call
     return None
@@ -157,10 +169,28 @@ def same_everywhere(model: FileModel, node: cst.BaseExpression, depth: int = 0) 
     if isinstance(node, cst.Name):
         return _name_is_same(model, node, depth)
     if isinstance(node, cst.Attribute):
-        return same_everywhere(model, node.value, depth + 1) or _is_setting(node.value)
+        same = same_everywhere(model, node.value, depth + 1) or _is_setting(node.value)
+        return same or _is_kept(model, node, depth)
     if isinstance(node, cst.Subscript):
         return _is_setting(node.value)
     return False
+
+
+def _is_kept(model: FileModel, node: cst.Attribute, depth: int) -> bool:
+    """``self.path`` of a module of Lightning, which is made before the cores; ``current_epoch``."""
+    if "lightning" not in model.frameworks:
+        return False
+    if node.attr.value in _COUNTED:
+        return True
+    function = model.function_of(node)
+    if function is None or function.owner is None or not is_name(node.value, "self"):
+        return False
+    made = model.kept(function.owner).get(node.attr.value, ())
+    return (
+        bool(made)
+        and run_by_lightning(model, function) is function
+        and all(model.is_here(one) and same_everywhere(model, one, depth + 1) for one in made)
+    )
 
 
 def _call_is_same(model: FileModel, node: cst.Call, depth: int) -> bool:
@@ -239,3 +269,12 @@ def starts_anew(model: FileModel, call: CallSite) -> bool:
     if single or "debug_single_process" in call.keywords:
         return False
     return start is None or model.literal(start) == "spawn"
+
+
+def ends_the_run(model: FileModel, guard: Guard, node: cst.CSTNode) -> bool:
+    """``if torch.isnan(loss): raise ValueError()`` before a node: it ends the other cores too."""
+    return (
+        isinstance(guard.node, cst.If)
+        and guard.node not in model.tree.ancestors(node)
+        and isinstance(last_of(guard.node.body), cst.Raise)
+    )

@@ -11,25 +11,59 @@ from xladoctor.lint.rules._lightning import class_of, for_xla, several_cores
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel
+    import libcst as cst
 
+    from xladoctor.lint.model import CallSite, FileModel, Function
+
+#: Through how many calls a function is looked for that is started on each core.
+_DEPTH = 4
 _MADE = ("lightning.fabric.Fabric", "lightning.Fabric")
 #: Strategies under which each core holds a part of the weights, whose gradients are reduced with
 #: the backward pass.
 _SHARDED = frozenset({"XLAFSDPStrategy"})
 
 
-def fabric_of_cores(model: FileModel) -> CallSite | None:
-    """Fabric on several TPU cores that each have the whole model, here or in a linked file."""
+def fabric_of_cores(model: FileModel, *, sharded: bool = False) -> CallSite | None:
+    """Fabric on several TPU cores, here or in a linked file.
+
+    Args:
+        model: The file.
+        sharded: Also where each core has a part of the model alone.
+    """
     for part in (model, *model.linked):
         for call in part.calls(*_MADE):
             asked = for_xla(part, call)
-            sharded = asked is not None and (
+            parts = asked is not None and (
                 class_of(part, asked) in _SHARDED or part.literal(asked) == "xla_fsdp"
             )
-            if asked is not None and not sharded and several_cores(part, call):
+            if asked is not None and (sharded or not parts) and several_cores(part, call):
                 return call
     return None
+
+
+def launched(model: FileModel, function: Function, depth: int = _DEPTH) -> Function | None:
+    """The function that ``fabric.launch(run)`` starts on each core, and that calls this one."""
+    if function in model.once(_launched):
+        return function
+    callers = model.callers(function) if depth else ()
+    around = (call.function for call in callers)
+    found = (launched(model, one, depth - 1) for one in around if one is not None)
+    return next((one for one in found if one is not None), None)
+
+
+def _launched(model: FileModel) -> frozenset[Function]:
+    given = (
+        part.value(call.positional[0]).function
+        for part in (model, *model.linked)
+        for call in part.methods("launch")
+        if call.positional and call.receiver is not None and _is_fabric(part, call.receiver)
+    )
+    return frozenset(function for function in given if function is not None)
+
+
+def _is_fabric(model: FileModel, node: cst.BaseExpression) -> bool:
+    last = (dotted_text(node) or "").rpartition(".")[2].lower()
+    return model.value(node).type_name == know.FABRIC_CLASS or last in know.FABRICS
 
 
 def clips_of_fabric(model: FileModel) -> Iterator[CallSite]:
@@ -37,7 +71,5 @@ def clips_of_fabric(model: FileModel) -> Iterator[CallSite]:
     for call in model.methods("clip_gradients"):
         if call.receiver is None or "max_norm" not in call.keywords:
             continue
-        last = (dotted_text(call.receiver) or "").rpartition(".")[2].lower()
-        made = model.value(call.receiver).type_name
-        if made == know.FABRIC_CLASS or last in know.FABRICS:
+        if _is_fabric(model, call.receiver):
             yield call

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._fixed import assigned, is_fixed, is_of_shape, is_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from xladoctor.lint.model import FileModel
+    from xladoctor.lint.model import CallSite, FileModel
 
 #: Factories whose numbers are the same each time.
 _FACTORIES = frozenset(
@@ -51,7 +52,7 @@ def _is_constant(
             return False
         found.append(node)
         return True
-    if isinstance(node, cst.BaseNumber | cst.SimpleString):
+    if isinstance(node, cst.BaseNumber | cst.SimpleString) or is_name(node, "None"):
         return True
     if model.value(node).kind is Kind.NUMBER:
         return not isinstance(node, cst.Call) or is_of_shape(model.call(node))
@@ -67,16 +68,47 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
         yield node.expression
     elif isinstance(node, cst.BinaryOperation):
         yield from (node.left, node.right)
+    elif isinstance(node, cst.Comparison):
+        yield from (node.left, *(one.comparator for one in node.comparisons))
+    elif isinstance(node, cst.Subscript):  # ``torch.arange(n)[None, :]``
+        yield node.value
+        for element in node.slice:
+            if isinstance(element.slice, cst.Index):
+                yield element.slice.value
+    elif isinstance(node, cst.List | cst.Tuple):  # ``torch.cat([torch.zeros(n), torch.ones(n)])``
+        yield from (element.value for element in node.elements)
     elif isinstance(node, cst.Name):
         for binding in model.bindings(node.value, node):
             made = assigned(model, binding.node) if binding.kind in {"assign", "other"} else None
             yield made if made is not None else node  # a way round that ends at the depth
     elif isinstance(node, cst.Call):
+        yield from _given(model.call(node))
+
+
+def _given(call: CallSite) -> Iterator[cst.BaseExpression]:
+    """What a function of torch, or a method, computes with."""
+    if (call.name or "").startswith("torch.") or (call.name is None and call.receiver):
+        if call.name is None and call.receiver is not None:
+            yield call.receiver
+        yield from (item.value for item in call.node.args)
+
+
+def is_constant(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a tensor of the host is the same each time."""
+    return computed_of_constants(model, node) is not None or _of_same_numbers(model, node)
+
+
+def _of_same_numbers(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``torch.from_numpy(self.mean).float()``."""
+    while isinstance(node, cst.Call):
         call = model.call(node)
-        if (call.name or "").startswith("torch.") or (call.name is None and call.receiver):
-            if call.name is None and call.receiver is not None:
-                yield call.receiver
-            yield from (item.value for item in node.args)
+        if call.name is not None:
+            made = call.name.startswith("torch.") and call.positional
+            return bool(made) and same_numbers(model, call.positional[0])
+        if call.receiver is None:
+            return False
+        node = call.receiver
+    return False
 
 
 def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
@@ -151,7 +183,12 @@ def _kept(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]
 
 
 def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:
-    """A list that is written, or a setting whose name speaks of several: ``token_ids``."""
+    """A list that is written, or a setting whose name speaks of several: ``token_ids``.
+
+    Or an array of such a list.
+    """
+    if isinstance(node, cst.Call) and model.name(node.func) in _ARRAYS and node.args:
+        return _is_list(model, node.args[0].value)
     if isinstance(node, cst.List | cst.Tuple):
         return model.literal(node) is not NotImplemented
     return (

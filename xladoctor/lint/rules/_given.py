@@ -27,7 +27,7 @@ def given(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
     found = dict(call.keywords)
     for argument in call.node.args:
         if argument.star == "**":
-            for name, value in _entries(model, argument.value, _DEPTH):
+            for name, value in entries(model, argument.value, _DEPTH):
                 if model.is_here(value) and model.on_xla(value) is OnXla.NO:
                     continue
                 found.setdefault(name, value)
@@ -58,8 +58,8 @@ def _is_written(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
     return bool(made) and all(_is_written(model, one, depth - 1) for one in made or ())
 
 
-def _entries(
-    model: FileModel, node: cst.BaseExpression, depth: int
+def entries(
+    model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH
 ) -> Iterator[tuple[str, cst.BaseExpression]]:
     """Name and value of what a dictionary holds, the last one first."""
     if depth == 0:
@@ -71,18 +71,18 @@ def _entries(
                 if isinstance(name, str):
                     yield name, element.value
             else:
-                yield from _entries(model, element.value, depth - 1)
+                yield from entries(model, element.value, depth - 1)
     elif isinstance(node, cst.Call) and model.name(node.func) == "builtins.dict":
         for argument in node.args:
             if argument.keyword is not None:
                 yield argument.keyword.value, argument.value
             else:
-                yield from _entries(model, argument.value, depth - 1)
+                yield from entries(model, argument.value, depth - 1)
     elif isinstance(node, cst.Name | cst.Attribute):
         yield from _added(model, node, depth)
         for made in sources(model, node) or ():
             if made is not node:
-                yield from _entries(model, made, depth - 1)
+                yield from entries(model, made, depth - 1)
 
 
 def _added(
@@ -94,7 +94,7 @@ def _added(
         if call.function is function and dotted_text(call.receiver or node) == text:
             yield from call.keywords.items()
             for one in call.positional:
-                yield from _entries(model, one, depth - 1)
+                yield from entries(model, one, depth - 1)
     for line in model.nodes(cst.Assign):
         assert isinstance(line, cst.Assign)
         for target in line.targets:

@@ -8,9 +8,9 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
-from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._constants import constant, of_settings
 from xladoctor.lint.rules._exact import assigned
-from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._given import entries, given
 from xladoctor.lint.rules._lightning_hooks import logs
 from xladoctor.lint.rules._sources import sources
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, Class, FileModel
     from xladoctor.lint.model.values import Value
 
+#: The Trainer by what a program was started with, and Lightning's own command line.
+FROM_OPTIONS = "lightning.pytorch.Trainer.from_argparse_args"
+COMMAND_LINES = (
+    "lightning.pytorch.cli.LightningCLI",
+    "lightning.pytorch.utilities.cli.LightningCLI",
+)
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
 #: What a core may have computed of its own batches: ``f1_score(labels, predictions)``.
 _OF_CORE = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.UNKNOWN})
@@ -41,7 +47,7 @@ def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
 
 def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
-    return wanted_for_xla(model, given(model, call))
+    return wanted_for_xla(model, _settings(model, call))
 
 
 def wanted_for_xla(
@@ -64,13 +70,36 @@ def wanted_for_xla(
     return None
 
 
+def _settings(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
+    """What a Trainer is given, also by options with a default and by Lightning's command line."""
+    named = given(model, call)
+    if call.name == FROM_OPTIONS:
+        return {**_defaults(model), **named}
+    if call.name in COMMAND_LINES:
+        defaults = named.get("trainer_defaults")
+        return dict(entries(model, defaults)) if defaults is not None else {}
+    return named
+
+
+def _defaults(model: FileModel) -> dict[str, cst.BaseExpression]:
+    """``parser.add_argument("--tpu_cores", default=8)``, ``parser.set_defaults(tpu_cores=8)``."""
+    found: dict[str, cst.BaseExpression] = {}
+    for call in model.methods("add_argument"):
+        for flag in map(model.literal, call.positional):
+            if isinstance(flag, str) and "default" in call.keywords:
+                found[flag.lstrip("-").replace("-", "_")] = call.keywords["default"]
+    for call in model.methods("set_defaults"):
+        found |= call.keywords
+    return found
+
+
 def several_cores(model: FileModel, call: CallSite) -> bool:
     """Whether a Trainer is made for several TPU cores, as far as the program says how many.
 
     Without a number it takes all that there are; of ``tpus if use_tpu else None`` and of the
     default of an option any number is one.
     """
-    named = given(model, call)
+    named = _settings(model, call)
     devices = named.get("devices", named.get("tpu_cores", named.get("num_tpu_cores")))
     if devices is None:
         return True
@@ -130,5 +159,6 @@ def _each(model: FileModel, value: cst.BaseExpression) -> list[cst.BaseExpressio
     each: list[cst.BaseExpression] = []
     for one in found or [value]:
         parts = [one.body, one.orelse] if isinstance(one, cst.IfExp) else []
-        each += [part for inner in parts for part in _each(model, inner)] or [one]
+        whole = of_settings(model, one) if isinstance(one, cst.Attribute) else ()
+        each += [part for inner in parts for part in _each(model, inner)] or whole or [one]
     return each

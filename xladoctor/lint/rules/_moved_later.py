@@ -324,8 +324,16 @@ class _Run:
         )
 
     def _is_sure(self, node: cst.Call) -> bool:
-        """Whether no condition of its function decides about a call, but one that asks for XLA."""
-        return all(guard.runs is OnXla.YES for guard in self._model.guards(node))
+        """Whether no condition of its function decides about a call, but one that asks for XLA.
+
+        Nor for a device at all: ``if device is not None: net.to(device)`` of a device of XLA.
+        """
+        asked = {f"{self._model.tree.text(item.value).strip()} is not None" for item in node.args}
+        return all(
+            guard.runs is OnXla.YES
+            or (guard.when and self._model.tree.text(guard.test).strip() in asked)
+            for guard in self._model.guards(node)
+        )
 
 
 def _statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

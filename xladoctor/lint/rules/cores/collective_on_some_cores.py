@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_known
+from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._meetings import all_cores_meet
 from xladoctor.lint.rules._norms import guard_by_norm
@@ -53,6 +54,8 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
         ):
             continue
         if all_cores_meet(model, event, call, guard) or _is_left(model, call, guard):
+            continue
+        if ends_the_run(model, guard, call.node):
             continue
         here = _under(model, call, guard)
         yield model.problem(

@@ -32,7 +32,8 @@ def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
         return
     if "lightning" in model.frameworks:
         yield from _in_lightning(model)
-    if model.led_by or not reduces_gradients(model):
+    reduced = "accelerate" in model.led_by or reduces_gradients(model)
+    if model.looped_by or not reduced:
         return  # without a reduction each core trains a model of its own, perhaps on purpose
     yield from _on_the_master(model)
     for call in model.methods("step"):

@@ -24,7 +24,7 @@ _DRAWS = frozenset({"torch.multinomial", "torch.distributions.Categorical"})
 @rule("XLA418")
 def master_only_evaluation(model: FileModel) -> Iterator[Problem]:
     """Find evaluation loops that only the master core gets to."""
-    if not model.is_xla or model.spmd or model.led_by:
+    if not model.is_xla or model.spmd or model.looped_by:
         return
     reported = set()
     for guard, node, what in _evaluations(model):

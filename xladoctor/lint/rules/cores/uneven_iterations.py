@@ -10,6 +10,7 @@ from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 
@@ -38,10 +39,12 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
 
     And in loops over epochs, which a core leaves with all the steps that the others still take.
     """
-    if not model.is_xla or model.spmd or model.led_by:
+    if not model.is_xla or model.spmd or model.looped_by:
         return
     # The step, and what all cores meet in, may stand in another file than the loop over epochs.
     asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if is_wrapped(model, _WRAPPERS) else [])]
+    if "accelerate" in model.led_by:
+        asked.append(Effect.OPTIMIZER_STEP)  # of an optimizer that it prepared: reduces first
     events = [event for part in (model, *model.linked) for event in part.effects.of(*asked)]
     collectives = {event.call.node: event.call for event in events if event.call is not None}
     met_in: dict[Loop, list[CallSite]] = {}
@@ -141,7 +144,7 @@ def _leaves(
         value = model.value(guard.test)
         clock = _asks_clock(model, guard.test)
         apart = value.local or guard.master is not None or clock or own_norm(model, guard)
-        if guard.node in inside | told or not apart:
+        if guard.node in inside | told or not apart or ends_the_run(model, guard, node):
             continue
         told.add(guard.node)
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"

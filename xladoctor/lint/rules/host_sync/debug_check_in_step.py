@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._fabric import clips_of_fabric
+from xladoctor.lint.rules._lightning import for_xla
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -47,6 +48,15 @@ def debug_check_in_step(model: FileModel) -> Iterator[Problem]:
                 related=[loop_place(model, loop)],
             )
     yield from _by_fabric(model)
+    for call in model.calls("lightning.pytorch.Trainer"):
+        value = given_true(model, call, "detect_anomaly")
+        if value is not None and for_xla(model, call) is not None:
+            yield model.problem(
+                value,
+                "anomaly detection reads the result of every backward operation on the host, in "
+                "each step",
+                suggestion="turn it on only while you look for a NaN",
+            )
 
 
 def _by_fabric(model: FileModel) -> Iterator[Problem]:

@@ -58,6 +58,8 @@ def _advice(node: cst.Subscript, index: cst.BaseExpression, *, listed: bool) -> 
 
 def _is_bound(model: FileModel, node: cst.BaseExpression) -> bool:
     """The end of a slice is one number: a device tensor there has no dimensions, or it fails."""
+    if isinstance(node, cst.UnaryOperation):  # ``x[-length:]``
+        node = node.expression
     value = model.value(node)
     written = cst.Name | cst.BinaryOperation | cst.Subscript
     if not isinstance(node, written) or not value.is_device_tensor:

@@ -155,9 +155,9 @@ def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> 
     value = model.value(holder)
     if value.kind is not Kind.MODEL or not value.on_device:
         return False
-    taken = model.call(holder) if isinstance(holder, cst.Call) else None
+    taken = made_by(model, holder)
     if taken is not None and (taken.method == "cpu" or _says_cpu(model, taken)):
-        return False  # model.cpu().state_dict()
+        return False  # model.cpu().state_dict(), also through a name
     home = model.function_of(holder)
     back = [
         call.method == "cpu" or _says_cpu(model, call)

@@ -8,11 +8,13 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import LIGHTNING_EVALS, LIGHTNING_STEPS
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import generations
+from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if not any(_is_same(model, part, target) for part in _parts(call)):
             continue
         loop = costly_loop(model, node) or _writing_loop(model, node, target)
-        if loop is None or isinstance(loop.node, cst.FunctionDef):
+        if loop is None or not _goes_on(model, loop, target):
             continue
         if any(parent is loop.node for parent in around(model, node)):
             anew = _starts_anew(node, loop.node, target)
@@ -74,6 +76,24 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _lists(model)
 
 
+def _goes_on(model: FileModel, loop: Loop, target: cst.BaseExpression) -> bool:
+    """Whether one turn of a loop finds what the last one kept.
+
+    A function that somebody calls for each batch begins anew, but for the attributes of modules of
+    Lightning: ``self.scores = torch.cat([self.scores, new])`` in ``validation_step``.
+    """
+    if not isinstance(loop.node, cst.FunctionDef):
+        return True
+    step = loop.function
+    return (
+        isinstance(target, cst.Attribute)
+        and step is not None
+        and step.owner is not None
+        and step.name in LIGHTNING_STEPS | LIGHTNING_EVALS
+        and is_lightning(model, step.owner)
+    )
+
+
 def _lists(model: FileModel) -> Iterator[Problem]:
     """``torch.stack(losses)`` on each step, of a list that each step makes longer."""
     for call in model.calls(*_JOINS, "torch.stack"):
@@ -81,7 +101,7 @@ def _lists(model: FileModel) -> Iterator[Problem]:
         if not isinstance(kept, cst.Name | cst.Attribute):
             continue
         loop = costly_loop(model, call.node) if model.value(call.node).is_device_tensor else None
-        if loop is None or isinstance(loop.node, cst.FunctionDef):
+        if loop is None or not _goes_on(model, loop, kept):
             continue
         grown = _grown(model, kept, loop.node)
         if grown is not None:

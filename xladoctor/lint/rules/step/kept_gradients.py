@@ -25,7 +25,7 @@ _CLEARS = re.compile(
 @rule("XLA326")
 def kept_gradients(model: FileModel) -> Iterator[Problem]:
     """Find step loops with a backward pass and an optimizer step, and nothing that clears."""
-    if not model.is_xla or model.led_by:
+    if not model.is_xla or model.looped_by:
         return
     backward = [event.node for event in model.effects.of(Effect.BACKWARD)]
     for event in model.effects.of(Effect.OPTIMIZER_STEP):

@@ -1,0 +1,46 @@
+"""How programs of Lightning say how many cores they take."""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+STARTED = """
+from argparse import ArgumentParser
+
+import lightning.pytorch as pl
+from lightning.pytorch.cli import LightningCLI
+
+
+class Net(pl.LightningModule):
+    def training_step(self, batch, number):
+        return self.net(batch).mean()
+
+    def on_train_epoch_end(self):
+        print("epoch")  # !XLA401
+
+
+def main():
+    {start}
+"""
+OPTIONS = """parser = pl.Trainer.add_argparse_args(ArgumentParser())
+    {set}
+    pl.Trainer.from_argparse_args(parser.parse_args()).fit(Net())"""
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ('LightningCLI(Net, trainer_defaults={"accelerator": "tpu", "devices": 8})', True),
+        ('LightningCLI(Net, trainer_defaults=dict(accelerator="tpu", devices=1))', False),
+        ('LightningCLI(Net, trainer_defaults={"accelerator": "gpu", "devices": 8})', False),
+        (OPTIONS.format(set="parser.set_defaults(tpu_cores=8)"), True),
+        (OPTIONS.format(set='parser.set_defaults(accelerator="tpu", devices=1)'), False),
+        (OPTIONS.format(set='parser.add_argument("--tpu_cores", type=int, default=8)'), True),
+        (OPTIONS.format(set='parser.add_argument("--tpu_cores", type=int)'), False),
+    ],
+)
+def test_cores_of_command_lines(start, told):
+    program = STARTED.format(start=start)
+    found_ones = {(row, code) for row, code in found(program) if code == "XLA401"}
+    assert found_ones == (marks(program) if told else set())
