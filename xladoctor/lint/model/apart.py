@@ -20,6 +20,44 @@ _SEVERAL = re.compile(
 )
 
 
+def alone(test: cst.BaseExpression) -> bool | None:
+    """What a condition is where a core has no other: of ``world_size > 1`` False, else None."""
+    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+        inner = alone(test.expression)
+        return None if inner is None else not inner
+    if not any(_SEVERAL.search(part.value) for part in walk(test) if isinstance(part, cst.Name)):
+        return None
+    if isinstance(test, cst.Comparison):
+        few = cst.LessThan | cst.LessThanEqual | cst.Equal
+        return isinstance(test.comparisons[0].operator, few)
+    return False if isinstance(test, cst.Name | cst.Attribute | cst.Call) else None
+
+
+def returned_by_one_core(test: cst.BaseExpression, body: cst.BaseSuite, env: Env) -> Env:
+    """What names hold in ``if world_size < 2: return x``: of no core another value than of it."""
+    if len(body.body) != 1 or not _returns(body) or alone(test) is not True:
+        return env
+    return {name: value.but(local=False) if value.local else value for name, value in env.items()}
+
+
+def behind_return(node: cst.If, env: Env) -> Env:
+    """The same behind ``if world_size > 1: return xm.all_reduce("sum", x)``, of what it names."""
+    if not _returns(node.body) or alone(node.test) is not False:
+        return env
+    named = {part.value for part in walk(node.body) if isinstance(part, cst.Name)}
+    return {
+        name: value.but(local=False) if value.local and name in named else value
+        for name, value in env.items()
+    }
+
+
+def _returns(body: cst.BaseSuite) -> bool:
+    last = body.body[-1] if body.body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return isinstance(last, cst.Return)
+
+
 def of_one_core(test: cst.BaseExpression, skipped: Env, done: list[Env]) -> Env:
     """What names hold where ``if world_size > 1: all_reduce(x)`` has not run: a core has no other.
 

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.contained import container, element_of
+from xladoctor.lint.model.contained import attribute_of, container
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.records import HOLDERS
@@ -99,7 +99,7 @@ class Attributes:
         if name == "__dict__":
             return self.all_of(holder)
         if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
-            return element_of(holder)
+            return attribute_of(holder, name)
         objects = self._flow.classes.objects(holder) or self._flow.classes.named(holder)
         held = [self._stored(one, node) for one in objects]
         known = [value for value in held if value is not None]

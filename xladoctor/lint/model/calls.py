@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xladoctor.lint.model.syntax import Class, Function
 
 
@@ -23,6 +25,7 @@ class CallSite:
         receiver: What stands before the method; None for a plain name.
         function: The function around the call, None at module level.
         target: The function or class of this file that is called, if known.
+        begun: The ``functools.partial(DataLoader, ...)`` whose loader is made here.
     """
 
     node: cst.Call
@@ -31,6 +34,7 @@ class CallSite:
     receiver: cst.BaseExpression | None
     function: Function | None
     target: Function | Class | None
+    begun: cst.Call | None = None
 
     @property
     def written(self) -> str:
@@ -46,7 +50,7 @@ class CallSite:
     def positional(self) -> tuple[cst.BaseExpression, ...]:
         """The positional arguments before any ``*args``."""
         found = []
-        for argument in self.node.args:
+        for argument in self._given:
             if argument.star:
                 break
             if argument.keyword is None:
@@ -54,14 +58,18 @@ class CallSite:
         return tuple(found)
 
     @property
+    def _given(self) -> Sequence[cst.Arg]:
+        return self.node.args if self.begun is None else (*self.begun.args[1:], *self.node.args)
+
+    @property
     def keywords(self) -> dict[str, cst.BaseExpression]:
         """The keyword arguments by name (what ``**kwargs`` brings is not known)."""
-        return {arg.keyword.value: arg.value for arg in self.node.args if arg.keyword is not None}
+        return {arg.keyword.value: arg.value for arg in self._given if arg.keyword is not None}
 
     @property
     def has_star(self) -> bool:
         """Whether ``*args`` or ``**kwargs`` hide arguments: do not call one missing then."""
-        return any(argument.star for argument in self.node.args)
+        return any(argument.star for argument in self._given)
 
     def argument(self, index: int | None, keyword: str | None = None) -> cst.BaseExpression | None:
         """The argument at a position or of a name, None if it is not given (see ``has_star``).

@@ -171,6 +171,7 @@ class CallEvaluator:
         given: dict[str, Value] = {}
         rest: list[Value] = []
         unnamed: list[Value] = []
+        brought: list[tuple[str | None, Value]] = []
         counted = True
         for keyword, value in spread((*bound.bound, *arguments)):
             if keyword == "*":
@@ -178,7 +179,10 @@ class CallEvaluator:
                 rest.append(element_of(value))
                 names, counted = [], False
             elif keyword == "**":
-                unnamed += under_names(value)
+                held = under_names(value)
+                unnamed += held
+                whole = value.kind is Kind.CONTAINER
+                brought += [(None, value if whole else container(one)) for one in held]
             elif keyword is not None:
                 given[keyword] = value
             elif names:
@@ -195,8 +199,7 @@ class CallEvaluator:
             more = [(name, given.pop(name)) for name in list(given) if name not in named]
             if more or unnamed:
                 # ``**settings`` whose keys are not known may bring more of them.
-                hidden = [(None, container(value)) for value in unnamed]
-                given[params.star_kwarg.name.value] = dictionary([*more, *hidden])
+                given[params.star_kwarg.name.value] = dictionary([*more, *brought])
         if isinstance(params.star_arg, cst.Param) and rest:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)

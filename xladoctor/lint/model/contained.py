@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _DEEPEST = 3
 _MOST_PLACES = 16
 _MOST_KEYS = 64
+#: The key of what a holder has under any other key.
+REST = ""
 _LOADERS = frozenset({Kind.LOADER, Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER})
 
 
@@ -64,6 +66,26 @@ def with_entry(before: Value, key: str | None, value: Value) -> Value:
     return _with_entries(value if inner is None else join(inner, value), entries, known)
 
 
+def with_attribute(holder: Value, name: str, value: Value) -> Value:
+    """``args.rank = rank`` of an object whose other attributes it was made with.
+
+    Under :data:`REST` stands what is known of those that nobody set since.
+    """
+    inner = value if holder.element is None else join(holder.element, value)
+    before = holder.entries if holder.entries is not None else ((REST, element_of(holder)),)
+    entries = {**dict(before), name: value}
+    if len(entries) > _MOST_KEYS or any(_depth(part) >= _DEEPEST for part in entries.values()):
+        return holder.but(element=inner, entries=None)
+    return holder.but(element=inner, entries=tuple(sorted(entries.items(), key=itemgetter(0))))
+
+
+def attribute_of(holder: Value, name: str) -> Value:
+    """The attribute of such an object."""
+    entries = dict(holder.entries or ())
+    found = entries.get(name, entries.get(REST))
+    return element_of(holder) if found is None else found
+
+
 def _with_entries(element: Value | None, entries: dict[str, Value], known: bool) -> Value:
     made = container(element)
     deep = any(_depth(value) >= _DEEPEST for value in entries.values())
@@ -85,7 +107,11 @@ def spread(arguments: Arguments) -> Arguments:
         if keyword == "*" and value.kind is Kind.CONTAINER and value.items is not None:
             found += [(None, item) for item in value.items]
         elif keyword == "**" and value.entries is not None:
-            known = [(key, part) for key, part in value.entries if part.kind is not Kind.UNKNOWN]
+            known = [
+                (key, part)
+                for key, part in value.entries
+                if part.kind is not Kind.UNKNOWN and key != REST
+            ]
             found += known
             if len(known) < len(value.entries):
                 found.append((keyword, value))

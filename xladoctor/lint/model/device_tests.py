@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _ASKS = XLA_WORDS | OTHER_WORDS | {"backend", "platform", "pjrt"}
 #: What asks for the operating system.
 _NOT_DEVICES = ("sys.", "platform.", "os.name")
+#: What objects call torch_xla's modules that they keep.
+_MODULES = frozenset({"xm", "xla_model", "torch_xla"})
 _DEPTH = 4
 
 
@@ -104,7 +106,9 @@ class DeviceTests:
         return node if isinstance(node, cst.BaseExpression) else None
 
     def _is_torch_xla(self, node: cst.BaseExpression) -> bool:
-        """``xm``, which is None where torch_xla is missing."""
+        """``xm``, which is None where torch_xla is missing, also kept as ``self.xm``."""
+        if isinstance(node, cst.Attribute):
+            return node.attr.value in _MODULES
         if not isinstance(node, cst.Name):
             return False
         return (self._names.resolve(node) or "").partition(".")[0] == "torch_xla"

@@ -72,6 +72,8 @@ class Guards:
         """A guard that may let one core through and not another."""
         cores = {Kind.CORE_NUMBER, Kind.IS_MASTER, Kind.NOT_MASTER}
         for guard in self.around(node):
+            if not guard.when and _refuses(guard.node):
+                continue  # who is refused ends the whole run
             value = self._flow.value(guard.test)
             if guard.master is not None or value.kind in cores or value.local:
                 return guard
@@ -128,9 +130,9 @@ class Guards:
         kind = self._kind(test)
         master: bool | None = None
         if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
-            if when or both_sides(test) is None:
+            if (when or both_sides(test) is None) and (when or not _refuses(node)):
                 master = (kind is Kind.IS_MASTER) is when
-        elif not when:
+        elif not when and not _refuses(node):
             master = self._left_over(test)
         return Guard(node, test, when, master, self.devices.tests.of_guard(test, when=when))
 
@@ -160,6 +162,13 @@ class Guards:
             for one in given
         ]
         return Kind.IS_MASTER if masters and all(masters) else kind
+
+
+def _refuses(node: cst.CSTNode) -> bool:
+    """``if rank < 0 or rank >= world_size: raise``: nobody is meant to be left behind."""
+    body = node.body.body if isinstance(node, cst.If) else ()
+    last = body[-1] if body else None
+    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Raise)
 
 
 def _always(test: cst.BaseExpression) -> bool:

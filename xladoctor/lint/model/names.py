@@ -17,12 +17,14 @@ from xladoctor.lint.model.dotted import (
     imports_module,
     is_name,
 )
+from xladoctor.lint.model.knowledge import LOADERS
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 from xladoctor.lint.model.unbound import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+_PARTIAL = "functools.partial"
 _BUILTINS = frozenset(dir(builtins))
 #: Files that may hand on what they import.
 _RE_EXPORTS = 4
@@ -266,12 +268,13 @@ class Names:
         if not isinstance(node.value, cst.Name):
             return None
         meanings = {
-            self._raw(value)
+            self._of_partial(value) or self._raw(value)
             for value in self._modules_kept.get(f"{node.value.value}.{node.attr.value}", ())
             if not is_name(value, "None")
         }
         found = meanings.pop() if len(meanings) == 1 else None
-        return found if found is not None and found.startswith("torch_xla") else None
+        kept = found is not None and found.startswith(("torch_xla", *LOADERS))
+        return found if kept else None
 
     @functools.cached_property
     def _modules_kept(self) -> Mapping[str, Sequence[cst.BaseExpression]]:
@@ -283,6 +286,28 @@ class Names:
                 if text is not None and text.startswith("self.") and text.count(".") == 1:
                     found.setdefault(text, []).append(node.value)
         return found
+
+    def _of_partial(self, node: cst.CSTNode | None) -> str | None:
+        """The loader's class in ``partial(DataLoader, num_workers=4)``."""
+        if type(node) is not cst.Call or not node.args or self._raw(node.func) != _PARTIAL:
+            return None
+        found = self._raw(node.args[0].value)
+        return found if found in LOADERS else None
+
+    def completed(self, func: cst.BaseExpression) -> cst.Call | None:
+        """The ``functools.partial`` whose loader a name makes: what it is given counts too."""
+        found: list[cst.CSTNode | None] = []
+        if isinstance(func, cst.Name):
+            bindings = self.lookup(func.value, self._tree.scopes[func]) or []
+            found = [item.node for item in bindings if item.kind == "assign"]
+        elif isinstance(func, cst.Attribute):
+            found = [*self._modules_kept.get(dotted_text(func) or "", ())]
+        elsewhere = self.linked(func) if not found else None
+        if elsewhere is not None:
+            names, name = elsewhere
+            found = [item.node for item in names.top.bindings.get(name, ())]
+        calls = (one for one in found if isinstance(one, cst.Call))
+        return next(calls, None)
 
     def _from_bindings(self, bindings: list[Binding]) -> str | None:
         imports = [item.dotted for item in bindings if item.kind == "import" and item.dotted]
@@ -300,6 +325,8 @@ class Names:
         meanings = {
             self._raw(item.node)
             if item.kind == "assign" and isinstance(item.node, cst.Name | cst.Attribute)
+            else self._of_partial(item.node)
+            if item.kind == "assign"
             else None
             for item in others
         }
@@ -324,6 +351,10 @@ class LinkedNames:
     def resolve(self, node: cst.BaseExpression) -> str | None:
         """See :meth:`Names.resolve`."""
         return self._of(node).resolve(node)
+
+    def completed(self, func: cst.BaseExpression) -> cst.Call | None:
+        """See :meth:`Names.completed`."""
+        return self._of(func).completed(func)
 
     def definition(self, node: cst.BaseExpression) -> Function | Class | None:
         """See :meth:`Names.definition`."""

@@ -17,6 +17,7 @@ from xladoctor.lint.library import builtin
 from xladoctor.lint.model.calls import CallSite
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
+from xladoctor.lint.model.knowledge import LOADERS
 from xladoctor.lint.model.names import LinkedNames, Names
 from xladoctor.lint.model.parsing import parsed
 from xladoctor.lint.model.purpose import (
@@ -203,13 +204,15 @@ class Program:
 
     def _site(self, node: cst.Call) -> CallSite:
         func = node.func
+        name = self.names.resolve(func)
         return CallSite(
             node,
-            self.names.resolve(func),
+            name,
             func.attr.value if isinstance(func, cst.Attribute) else None,
             func.value if isinstance(func, cst.Attribute) else None,
             self.tree.function_of(node),
             self.flow.target(node),
+            self.names.completed(func) if name in LOADERS else None,
         )
 
     def kept(self, owner: Class) -> Mapping[str, Sequence[cst.BaseExpression]]:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.apart import as_tried, of_one_core, of_some_cores
-from xladoctor.lint.model.contained import container, element_of, unpack, with_entry
+from xladoctor.lint.model.apart import (
+    as_tried,
+    behind_return,
+    of_one_core,
+    of_some_cores,
+    returned_by_one_core,
+)
+from xladoctor.lint.model.contained import container, element_of, unpack, with_attribute, with_entry
 from xladoctor.lint.model.dotted import dotted_text, is_name, text_of
 from xladoctor.lint.model.frames import Env, Frame, join_env
 from xladoctor.lint.model.indexed import put
@@ -174,14 +180,14 @@ class Statements:
         ends: list[Env] = []
         dead = self._flow.tree.unreached
         if node.body not in dead and not self._evaluator.for_cuda(node.test, frame):
-            self._branch(
-                node.body.body, frame, self.narrowing.narrowed(node.test, start, when=True), ends
-            )
+            known = self.narrowing.narrowed(node.test, start, when=True)
+            known = returned_by_one_core(node.test, node.body, known)
+            self._branch(node.body.body, frame, known, ends)
         other = self.narrowing.narrowed(node.test, start, when=False)
         if isinstance(node.orelse, cst.If):
             self._branch([node.orelse], frame, other, ends)
         elif node.orelse is None and truth(node.test) is not True:
-            ends.append(of_one_core(node.test, other, ends))
+            ends.append(behind_return(node, of_one_core(node.test, other, ends)))
         elif node.orelse is not None and node.orelse not in dead:
             self._branch(node.orelse.body.body, frame, other, ends)
         self._merge(frame, ends, start)
@@ -256,8 +262,8 @@ class Statements:
             if text is not None:
                 frame.env[text] = value
             if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
-                inner = value if holder.element is None else join(holder.element, value)
-                self.assign(target.value, holder.but(element=inner), frame)
+                held = with_attribute(holder, target.attr.value, value)
+                self.assign(target.value, held, frame)
             named = self._flow.classes.named(holder)
             for instance in (holder.instance,) if holder.instance is not None else named:
                 self._flow.memory.store(instance, target.attr.value, value)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import FileModel
 
@@ -27,7 +28,9 @@ def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a Python number was read from the device: ``n = mask.sum().item()``."""
     if isinstance(node, cst.BinaryOperation):
         return was_read(model, node.left) or was_read(model, node.right)
-    if isinstance(node, cst.Name) and _is_of_turn(model, node):
+    if isinstance(node, cst.Subscript):
+        return _is_hot_list(model, node.value)
+    if isinstance(node, cst.Name) and (_is_of_turn(model, node) or _out_of_list(model, node)):
         return True
     made = list(made_of(model, node)) if isinstance(node, cst.Name) else []
     return bool(made) and all(_is_of_read(model, one) for one in made)
@@ -93,6 +96,54 @@ def _part(
     if call.name == "builtins.zip" and places[0] < len(call.positional):
         return _part(model, call.positional[places[0]], places[1:])
     return None
+
+
+def _out_of_list(model: FileModel, name: cst.Name) -> bool:
+    """``for i, n in enumerate(lengths.tolist())``; also ``n = n.item()`` of a tensor's rows."""
+    bindings = model.bindings(name.value, name)
+    turned = [one.node for one in bindings if one.kind == "other"]
+    rest = [one.node for one in bindings if one.kind != "other"]
+    if not turned or any(one is None or not _turns(model, one, rest) for one in turned):
+        return False
+    return all(
+        isinstance(one, cst.Call)
+        and model.hot_loop(one) is not None
+        and (model.effects.is_read(one) or _is_of_row(model, one, name.value))
+        for one in rest
+    )
+
+
+def _is_of_row(model: FileModel, node: cst.Call, name: str) -> bool:
+    """``int(n)`` of the row itself."""
+    call = model.call(node)
+    return call.name == "builtins.int" and any(is_name(one, name) for one in call.positional)
+
+
+def _turns(model: FileModel, target: cst.CSTNode, rest: Sequence[cst.CSTNode | None]) -> bool:
+    """Whether what a loop gives a name is of a list that was read, or a row that is read then."""
+    over = _gone_over(model, target)
+    if over is None or model.hot_loop(over) is None:
+        return False
+    return _is_hot_list(model, over) or (bool(rest) and model.value(over).is_device_tensor)
+
+
+def _is_hot_list(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``lengths.tolist()``, ``lengths.cpu().numpy()`` of a device tensor in a step."""
+    made = list(made_of(model, node)) if isinstance(node, cst.Name) else [node]
+    return bool(made) and all(
+        isinstance(one, cst.Call)
+        and model.hot_loop(one) is not None
+        and any(model.effects.is_read(part) for part in _chain(one))
+        for one in made
+    )
+
+
+def _chain(call: cst.Call) -> Iterator[cst.Call]:
+    """``x.cpu().numpy()``, and the ``x.cpu()`` of which it is asked."""
+    yield call
+    inner = call.func.value if isinstance(call.func, cst.Attribute) else None
+    if isinstance(inner, cst.Call):
+        yield from _chain(inner)
 
 
 def was_listed(model: FileModel, node: cst.BaseExpression) -> bool:

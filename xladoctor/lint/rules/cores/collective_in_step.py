@@ -179,10 +179,16 @@ def _has_begun(test: cst.BaseExpression) -> bool:
     )
 
 
-def _sometimes(model: FileModel, call: CallSite, loop: Loop) -> bool:
-    """Whether a condition within the loop may make the call rare."""
-    return any(
+def _sometimes(model: FileModel, call: CallSite, loop: Loop, depth: int = 3) -> bool:
+    """Whether a condition within the loop may make the call rare, also around its callers."""
+    if any(
         loop.function is not call.function or loop.node in model.tree.ancestors(guard.node)
         for guard in model.guards(call.node)
         if _decides(model, guard)
-    )
+    ):
+        return True
+    function = call.function
+    if function is None or function is loop.function or depth == 0:
+        return False
+    callers = [one for one in model.callers(function) if model.hot_loop(one.node) is not None]
+    return bool(callers) and all(_sometimes(model, one, loop, depth - 1) for one in callers)

@@ -86,7 +86,9 @@ def _print_is_replaced(model: FileModel) -> bool:
         return True
     return any(
         isinstance(item.target, cst.Attribute) and part.name(item.target) in _OUTPUTS
-        for part in (model, *model.linked)
+        for part in dict.fromkeys(
+            two for one in (model, *model.linked) for two in (one, *one.linked)
+        )  # also what another module calls that imports both: ``builtins`` is that of all files
         for node in part.nodes(cst.Assign)
         for item in node.targets
     )

@@ -73,7 +73,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
             ],
-            fix=None if others else _fix(model, call),
+            fix=None if others or call.begun is not None else _fix(model, call),
         )
 
 
