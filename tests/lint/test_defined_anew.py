@@ -72,3 +72,46 @@ def test_the_last_definition_is_what_later_calls_mean():
     program = HEAD + XLA + TPU_CELL.replace("main(build(), read())\n", "") + TPU_CELL
     told = {(row, code) for row, code in found(program) if code == "XLA101"}
     assert max(told) == max(item for item in marks(program) if item[1] == "XLA101")
+
+
+def test_a_device_of_two_branches_is_the_cpu_only_in_one():
+    program = """\
+import torch
+import torch_xla.core.xla_model as xm
+
+def main(net, loader, loss_of, tpu):
+    if tpu:
+        device = xm.xla_device()
+    else:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    net = net.to(device)
+    for x, y in loader:
+        loss_of(net(x.to(device)), y.to(device)).backward()
+        xm.mark_step()
+    torch.save(net.state_dict(), "net.pt")  # !XLA721
+"""
+    told = [(row, code) for row, code in found(program) if code == "XLA721"]
+    assert set(told) == marks(program)
+
+
+def test_a_loader_that_is_only_looked_at():
+    program = """\
+import torch
+import torch_xla.core.xla_model as xm
+from torch.utils.data import DataLoader
+from mydata import data, net, show
+
+train_loader = DataLoader(data, batch_size=4, shuffle=True)
+batch = next(iter(train_loader))
+show(batch)
+train_loader = DataLoader(data, batch_size=16, shuffle=True)  # !XLA203
+device = xm.xla_device()
+model = net.to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for x, y in train_loader:
+    loss = torch.nn.functional.cross_entropy(model(x.to(device)), y.to(device))
+    optimizer.zero_grad()
+    loss.backward()
+    xm.optimizer_step(optimizer, barrier=True)
+"""
+    assert {(row, code) for row, code in found(program) if code == "XLA203"} == marks(program)

@@ -317,7 +317,8 @@ FAULTS: Sequence[Fault] = (
     Fault("dataset on the device", ("XLA605",), functions(_device_sample, XLA), ("(Dataset)",)),
     Fault("no workers", ("XLA606",), calls(_in_this_process), ("Image.open(", "ImageFolder(")),
     Fault("gradient scaler", ("XLA704",),
-          behind(_optimizer_line("scaler = torch.cuda.amp.GradScaler()"), TORCH),
+          behind(_optimizer_line("scaler = torch.cuda.amp.GradScaler()\n"
+                                 "print(scaler.get_scale())"), TORCH),
           unless=_TPU),
     Fault("double precision", ("XLA705",), in_step("exact = LOSS.detach().double()")),
     Fault("float64 samples", ("XLA705",), calls(setting("asarray", "dtype", None))),

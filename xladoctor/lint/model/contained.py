@@ -97,7 +97,7 @@ def _with_entries(element: Value | None, entries: dict[str, Value], known: bool)
 def under(holder: Value, key: str | None) -> Value:
     """What a container holds under a key, as far as that is known; any of it otherwise."""
     found = dict(holder.entries or ()).get(key) if key is not None else None
-    return element_of(holder) if found is None or found.kind is Kind.UNKNOWN else found
+    return element_of(holder) if found is None else found
 
 
 def spread(arguments: Arguments) -> Arguments:

@@ -174,6 +174,8 @@ def _says_cpu(model: FileModel, call: CallSite) -> bool:
     """``net.to("cpu")``, also where a name was bound to the host's device last."""
     device = call.argument(0, "device")
     if isinstance(device, cst.Name):
+        if _says_xla(model, call):
+            return False  # where XLA is there: the branch for other devices stands below it
         order = model.tree.order
         bound = [item.node for item in model.bindings(device.value, device)]
         before = [node for node in bound if order.get(node, 0) < order[call.node]]

@@ -59,7 +59,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
         training = next((loop for loop in loops if loop.kind is LoopKind.STEP), None)
         if training is None and (loops or not _for_training(model, call)):
             continue
-        if training is None and says_evaluation(model, call.node):
+        if training is None and (says_evaluation(model, call.node) or _is_looked_at(model, call)):
             continue
         if _divides(model, call) or endless(model, call) or cut_to_batches(model, call):
             continue
@@ -77,6 +77,20 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, call),
         )
+
+
+def _is_looked_at(model: FileModel, call: CallSite) -> bool:
+    """``batch = next(iter(loader))`` in a notebook that binds the name anew before it trains."""
+    line = model.parent(call.node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(target, cst.Name) or call.function is not None:
+        return False
+    bound = (item.node for item in model.bindings(target.value, target))
+    order = model.tree.order
+    later = [order[node] for node in bound if order.get(node, -1) > order[call.node]]
+    looks = (one.positional[0] for one in model.calls("builtins.iter") if one.positional)
+    rows = [order[node] for node in looks if is_name(node, target.value)]
+    return bool(later) and any(order[call.node] < row < min(later) for row in rows)
 
 
 def _fills_up(model: FileModel) -> bool:
