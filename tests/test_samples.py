@@ -174,6 +174,7 @@ READINGS = {
             *must("XLA104", "if torch.isnan(loss)"),
             *must("XLA401", "print('step', batch_idx"),
             *must("XLA406", "np.save('val_preds.npy'"),
+            *must("XLA427", "self.log('val_loss'", "self.log('val_acc'"),
             *either("XLA901", "precision=16", "trainer = pl.Trainer("),
             *either("XLA901", "progress_bar_refresh_rate=1", "trainer = pl.Trainer("),
             *either("XLA901", "weights_summary='top'", "trainer = pl.Trainer("),
