@@ -137,6 +137,8 @@ class Attributes:
 
     def _placed(self, holder: Value, stored: Value, frame: Frame) -> Value:
         """``self.scale``, a parameter or buffer: in a module's methods it is where that is."""
+        if stored.kind is Kind.MODEL and holder.kind is Kind.MODEL and holder.on_device:
+            return stored.but(on_device=True)  # moved with what it is a part of
         owned = stored.kind is Kind.CPU_TENSOR and stored.type_name == know.PARAMETER
         if not owned or holder.kind is not Kind.MODEL:
             return stored

@@ -92,6 +92,44 @@ LEFT_OUT_CLASSES = {
     "DataLoader": "torch.utils.data.DataLoader",
     "DistributedSampler": "torch.utils.data.distributed.DistributedSampler",
 }
+#: What a file takes from libraries with a star and binds nowhere: the module, and where the names
+#: live that it hands on.
+STARS = {
+    "transformers.trainer": {
+        "transformers": (
+            "Trainer", "TrainerCallback", "TrainingArguments", "PreTrainedModel", "EvalPrediction",
+            "DataCollatorWithPadding", "default_data_collator", "set_seed",
+            "is_torch_tpu_available", "is_torch_xla_available",
+        ),
+        "transformers.trainer_pt_utils": (
+            "nested_concat", "nested_numpify", "nested_detach", "nested_xla_mesh_reduce",
+            "distributed_concat", "find_batch_size", "get_parameter_names",
+            "LengthGroupedSampler",
+        ),
+        "torch.utils.data": ("DataLoader", "Dataset", "RandomSampler", "SequentialSampler"),
+        "torch.utils.data.distributed": ("DistributedSampler",),
+        "torch": ("nn",),
+    },
+    "transformers.trainer_pt_utils": {
+        "transformers.trainer_pt_utils": (
+            "nested_concat", "nested_numpify", "nested_detach", "nested_xla_mesh_reduce",
+            "distributed_concat", "find_batch_size", "get_parameter_names",
+            "torch_pad_and_concatenate",
+        ),
+    },
+    "transformers": {
+        "transformers": (
+            "Trainer", "Seq2SeqTrainer", "TrainerCallback", "TrainingArguments",
+            "Seq2SeqTrainingArguments", "PreTrainedModel", "HfArgumentParser", "EvalPrediction",
+            "DataCollatorWithPadding", "DataCollatorForSeq2Seq", "DataCollatorForTokenClassification",
+            "AutoModel", "AutoConfig", "AutoTokenizer", "AutoModelForCausalLM",
+            "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForQuestionAnswering",
+            "AutoModelForSequenceClassification", "AutoModelForTokenClassification",
+            "BertModel", "BertPreTrainedModel", "RobertaModel", "RobertaPreTrainedModel",
+            "default_data_collator", "set_seed", "is_torch_tpu_available", "is_torch_xla_available",
+        ),
+    },
+}  # fmt: skip
 _LONGEST_FIRST = sorted(_SAME.items(), key=lambda item: -len(item[0]))
 
 

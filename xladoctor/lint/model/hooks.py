@@ -200,9 +200,10 @@ class Hooks:
         if function.name in _EPOCH_ENDS and self.inherits(owner, know.LIGHTNING_MODULES):
             # What the steps have given back, of this core's batches: tensors, numbers, arrays.
             return container(container(Value(local=True))) if index == 1 else None
-        if self.hook(function) is None and not self.is_of_model(function):
-            return None
         name = param.name.value
+        if self.hook(function) is None and not self.is_of_model(function):
+            hears = function.name.startswith("on_") and self.inherits(owner, know.TRAINER_CALLBACKS)
+            return self._trained_model() if hears and name == "model" else None
         if self.is_trainer(owner):
             return _of_trainer(name)
         if self.inherits(owner, know.CALLBACKS):
@@ -222,7 +223,7 @@ class Hooks:
         owner = function.owner
         if owner is None or not self.inherits(owner, know.TRAINER_CALLBACKS):
             return None
-        return dictionary([("model", Value(Kind.MODEL, on_device=True)), (None, UNKNOWN)])
+        return dictionary([("model", self._trained_model()), (None, UNKNOWN)])
 
     def takes_tensor(self, function: Function, param: cst.Param) -> bool:
         """Whether a parameter of a function of a model is a tensor, or None where none is given."""
@@ -261,7 +262,7 @@ class Hooks:
                 classes=classes if len(classes) <= _SEVERAL else frozenset(),
             )
         if name == "model":
-            return Value(Kind.MODEL, on_device=True)
+            return self._trained_model()
         if name in {"outputs", "batch"}:
             return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
         return None
@@ -272,11 +273,50 @@ class Hooks:
         every = self._tree.classes.values()
         return [cls for cls in every if self.inherits(cls, know.LIGHTNING_MODULES)]
 
+    def _trained_model(self) -> Value:
+        """What a Trainer gives its callbacks: one of the models that the program makes."""
+        classes = self._made_models if len(self._made_models) <= _SEVERAL else frozenset[Class]()
+        return Value(Kind.MODEL, on_device=True, classes=classes)
+
+    @functools.cached_property
+    def _made_models(self) -> frozenset[Class]:
+        """The models that are made or loaded outside of other models."""
+        found = set()
+        for call in self._tree.calls:
+            func = call.func
+            if isinstance(func, cst.Attribute) and func.attr.value in know.LOADS_MODEL:
+                func = func.value
+            cls = self._names.definition(func)
+            inside = self._tree.function_of(call) if isinstance(cls, Class) else None
+            of_model = inside and inside.owner and self.is_module(inside.owner)
+            if isinstance(cls, Class) and self.is_module(cls) and not of_model:
+                found.add(cls)
+        return frozenset(found)
+
     def _as_tensors(self, function: Function) -> frozenset[str]:
         """The parameters that a function works on as on tensors."""
         if function not in self._used:
+            self._used[function] = frozenset()  # a method that calls itself
             self._used[function] = frozenset(self._find_used(function))
         return self._used[function]
+
+    def _given_to_method(self, call: cst.Call, function: Function) -> Iterator[str]:
+        """``starts`` of ``self.pool(hidden, starts)``, whose method works on it as on a tensor."""
+        func, owner = call.func, function.owner
+        if not isinstance(func, cst.Attribute) or owner is None or not function.parameters:
+            return
+        inner = owner.methods.get(func.attr.value)
+        if inner is None or inner.is_static or not is_name(func.value, function.parameters[0]):
+            return
+        used = self._as_tensors(inner)
+        for place, given in enumerate(call.args, 1):
+            taken = given.keyword.value if given.keyword is not None else None
+            if given.star:
+                return
+            if taken is None and place < len(inner.parameters):
+                taken = inner.parameters[place]
+            if taken in used and isinstance(given.value, cst.Name):
+                yield given.value.value
 
     def _find_used(self, function: Function) -> Iterator[str]:
         wanted = set(function.parameters[1:])
@@ -291,6 +331,7 @@ class Hooks:
                 yield from (x.value for x in given if isinstance(x, cst.Name) and x.value in wanted)
             elif isinstance(node, cst.Call):
                 yield from {_given_to_layer(node, function)} & wanted
+                yield from wanted.intersection(self._given_to_method(node, function))
             elif (
                 isinstance(node, cst.Subscript)
                 and isinstance(node.value, cst.Name)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import LEFT_OUT, LEFT_OUT_CLASSES, LEFT_OUT_TOO
+from xladoctor.lint.model.dotted import LEFT_OUT, LEFT_OUT_CLASSES, LEFT_OUT_TOO, STARS, dotted_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from xladoctor.lint.model.syntax import Binding, Scope, Tree
 
@@ -33,7 +33,14 @@ def left_out(tree: Tree, bound: Callable[[str, Scope], list[Binding] | None]) ->
             module, _ = next(said, ("", None))
             if module and bound(name, tree.scopes[node]) is None:
                 found[name] = module
-    if _takes_all(tree):
+    taken = [*_taken_whole(tree)]
+    if taken:
+        handed = _handed_on(taken)
+        for node in tree.by_type.get(cst.Name, ()) if handed else ():
+            assert isinstance(node, cst.Name)
+            unread = node.value not in handed or node.value in found or node not in tree.scopes
+            if not unread and bound(node.value, tree.scopes[node]) is None:
+                found[node.value] = handed[node.value]
         for call in tree.calls:
             name = call.func.value if type(call.func) is cst.Name else ""
             unbound = name in LEFT_OUT_CLASSES and name not in found
@@ -42,9 +49,19 @@ def left_out(tree: Tree, bound: Callable[[str, Scope], list[Binding] | None]) ->
     return found
 
 
-def _takes_all(tree: Tree) -> bool:
-    """Whether a file takes all that a module has: ``from utilities import *``."""
-    return any(
-        isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar)
-        for node in tree.imports
-    )
+def _taken_whole(tree: Tree) -> Iterator[str]:
+    """The modules of which a file takes all: ``from utilities import *``."""
+    for node in tree.imports:
+        if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar):
+            named = dotted_text(node.module) if node.module is not None else None
+            yield "." * len(node.relative) + (named or "")
+
+
+def _handed_on(modules: list[str]) -> Mapping[str, str]:
+    """The names that libraries' modules give to who takes all of them, by what they are."""
+    return {
+        name: f"{home}.{name}"
+        for module in modules
+        for home, names in STARS.get(module, {}).items()
+        for name in names
+    }

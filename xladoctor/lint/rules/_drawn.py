@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, walk
+from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.knowledge import MODULE_HOLDERS
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._heads import is_weighted, new_head
@@ -197,8 +198,13 @@ def _is_model(model: FileModel, cls: Class) -> bool:
     if _LOSS.search(cls.name):
         return False
     direct = "torch.nn.Module" in {model.name(base) for base in cls.bases}
+    # ``Net(config)`` of a model of transformers draws its weights, whatever base it has there.
+    of_library = any(
+        base.startswith("transformers.") and is_library_model(base)
+        for base in model.library_bases(cls)
+    )
     return (
-        model.inherits(cls, "torch.nn.Module")
+        (of_library or model.inherits(cls, "torch.nn.Module"))
         and (bool(cls.methods) or not direct)
         and not _only_pretrained(model, cls)
         and not _only_holds(model, cls)

@@ -60,6 +60,9 @@ def _made(model: FileModel, function: Function, part: cst.BaseExpression) -> Ite
     if isinstance(part, cst.Name):
         bindings = model.bindings(part.value, part)
         made = bindings[0].node if len(bindings) == 1 else None
+        if isinstance(made, cst.BinaryOperation) and isinstance(made.operator, cst.Subtract):
+            # ``missing = width - len(row)``, and then ``[0] * missing``.
+            yield from _made(model, function, made.left)
     batch = _batch(function)
     if batch is None or not isinstance(made, cst.Call):
         return

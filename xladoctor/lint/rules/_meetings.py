@@ -33,8 +33,9 @@ def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard)
         if call.function is not None and home is not call.function:
             # The meeting is in a helper, and the condition around a call of it.
             same = [other for other in model.callers(call.function) if other.function is home]
-        if _held_back_and_released(model, same) or _meet_in_both(model, same, guard):
-            return True
+        for met in (same, _of_one_tag(model, call, same)):
+            if _held_back_and_released(model, met) or _meet_in_both(model, met, guard):
+                return True
     if _in_both_branches(model, event, guard) or _said_of_others_too(model, guard):
         return True
     if guard.master is None:
@@ -47,6 +48,16 @@ def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard)
     arms = {guard.node for other in same for guard in model.guards(other.node)}
     paired = sides.count(True) == sides.count(False) > 0
     return paired and (empty or guard.node in arms)
+
+
+def _of_one_tag(model: FileModel, call: CallSite, same: list[CallSite]) -> list[CallSite]:
+    """The meetings with the tag of a call: ``xm.rendezvous("cache")``, where it is written."""
+    tag = call.argument(0, "tag")
+    written = model.literal(tag) if tag is not None else None
+    if not isinstance(written, str):
+        return same
+    tags = ((other, other.argument(0, "tag")) for other in same)
+    return [one for one, told in tags if told is not None and model.literal(told) == written]
 
 
 def _said_of_others_too(model: FileModel, guard: Guard) -> bool:

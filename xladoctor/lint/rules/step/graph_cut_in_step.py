@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla
+from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._gradients import in_no_grad
@@ -151,6 +152,10 @@ def _runs_model(model: FileModel, call: CallSite) -> bool:
     """A call of a model, or of a function that gives back what a model gave."""
     if model.value(call.node.func).kind is Kind.MODEL:
         return True
+    owner = call.function.owner if call.function is not None else None
+    if call.method == "compute_loss" and owner is not None:
+        # A Trainer's own, or one that gives back the outputs too where it is asked for them.
+        return not TRAINERS.isdisjoint(model.library_bases(owner))
     if not isinstance(call.target, Function) or not model.value(call.node).is_device_tensor:
         return False
     inner = model.reached(call.target.node)
