@@ -121,7 +121,8 @@ STARS = {
         "transformers": (
             "Trainer", "Seq2SeqTrainer", "TrainerCallback", "TrainingArguments",
             "Seq2SeqTrainingArguments", "PreTrainedModel", "HfArgumentParser", "EvalPrediction",
-            "DataCollatorWithPadding", "DataCollatorForSeq2Seq", "DataCollatorForTokenClassification",
+            "DataCollatorWithPadding", "DataCollatorForSeq2Seq",
+            "DataCollatorForTokenClassification",
             "AutoModel", "AutoConfig", "AutoTokenizer", "AutoModelForCausalLM",
             "AutoModelForSeq2SeqLM", "AutoModelForMaskedLM", "AutoModelForQuestionAnswering",
             "AutoModelForSequenceClassification", "AutoModelForTokenClassification",

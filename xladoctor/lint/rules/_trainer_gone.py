@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TRAINER = "transformers.Trainer"
 _ARGUMENTS = "transformers.TrainingArguments"
+_TOKENIZER = "tokenizer"
 _TRAIN = f"{_TRAINER}.train"
 
 
@@ -28,11 +29,20 @@ def gone_arguments(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         of = _which(model, call)
         for name in call.keywords.keys() & _given(of).keys() if of is not None else ():
+            if name == _TOKENIZER and not _is_of_transformers(model, call):
+                continue  # Trainers of other packages may still take it
             yield model.problem(
                 call.keywords[name],
                 f"transformers takes no {name} here any more: this raises TypeError",
                 suggestion=_given(of)[name],
             )
+
+
+def _is_of_transformers(model: FileModel, call: CallSite) -> bool:
+    """Whether a call makes a Trainer of transformers itself, or of a class on it."""
+    made = model.value(call.node).instance
+    names = model.library_bases(made.cls) if made is not None else [call.name or ""]
+    return all(name.startswith("transformers.") for name in names)
 
 
 def _which(model: FileModel, call: CallSite) -> str | None:

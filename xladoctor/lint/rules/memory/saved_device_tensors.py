@@ -13,6 +13,7 @@ from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order, made_by, same_name
+from xladoctor.lint.rules._handed_over import handed_over, is_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +154,9 @@ def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
 
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
     value = model.value(holder)
-    if value.kind is not Kind.MODEL or not value.on_device:
+    if value.kind is not Kind.MODEL:
+        return False
+    if not value.on_device and not _is_trained(model, save, holder):
         return False
     taken = made_by(model, holder)
     if taken is not None and (taken.method == "cpu" or _says_cpu(model, taken)):
@@ -168,6 +171,17 @@ def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> 
         and (call.method == "cpu" or _says_cpu(model, call) or _says_xla(model, call))
     ]
     return not back or not back[-1]
+
+
+def _is_trained(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
+    """Whether a Trainer of transformers was made of the model before, which it moves."""
+    return any(
+        call.function is save.function
+        and is_trainer(model, call)
+        and same_name(given, holder)
+        and in_order(model, call.node, save.node)
+        for call, given in handed_over(model)
+    )
 
 
 def _says_cpu(model: FileModel, call: CallSite) -> bool:
