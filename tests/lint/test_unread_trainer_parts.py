@@ -313,3 +313,8 @@ trainer = {name}(model=model, args=settings, tokenizer=words)
 def test_a_tokenizer_that_the_trainer_takes_no_more(package, name, is_told):
     code = OLD.replace("{package}", package).replace("{name}", name)
     assert ("XLA905" in codes(code)) is is_told
+
+
+def test_a_model_of_the_program_that_is_loaded_is_not_drawn():
+    loaded = DRAWN.replace("Tagger(BertConfig())", 'Tagger.from_pretrained("tagger")')
+    assert "XLA426" not in codes(loaded)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 #: The same thing under several public addresses: the left is rewritten to the right. Only whole
 #: dotted parts at the beginning match.
@@ -94,7 +94,7 @@ LEFT_OUT_CLASSES = {
 }
 #: What a file takes from libraries with a star and binds nowhere: the module, and where the names
 #: live that it hands on.
-STARS = {
+STARS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "transformers.trainer": {
         "transformers": (
             "Trainer", "TrainerCallback", "TrainingArguments", "PreTrainedModel", "EvalPrediction",

@@ -179,7 +179,16 @@ def makes_model(model: FileModel, call: CallSite) -> bool:
         return False
     if any(_puts_in(model, function) for function in model.functions_around(call.node)):
         return False  # a part of another model: that one is told, where it is made
-    return _is_model(model, call.target)
+    return _is_new(model, call)
+
+
+def _is_new(model: FileModel, call: CallSite) -> bool:
+    """Whether a call of a class makes a model, and reads no weights of transformers' for it."""
+    cls = call.target
+    if not isinstance(cls, Class):
+        return False
+    loads = call.method == "from_pretrained" and not model.inherits(cls, "torch.nn.Module")
+    return not loads and _is_model(model, cls)
 
 
 def _puts_in(model: FileModel, function: Function, depth: int = 3) -> bool:
@@ -235,9 +244,7 @@ def _only_pretrained(model: FileModel, cls: Class) -> bool:
         for call in calls
     )
     return loads and not any(
-        is_weighted(call.name)
-        or new_head(model, call) is not None
-        or (isinstance(call.target, Class) and _is_model(model, call.target))
+        is_weighted(call.name) or new_head(model, call) is not None or _is_new(model, call)
         for call in calls
     )
 
