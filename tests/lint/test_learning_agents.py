@@ -9,9 +9,6 @@ from __future__ import annotations
 import pytest
 from rule_helpers import found, marks
 
-from xladoctor.lint import engine
-from xladoctor.lint.run import Plan, lint_files
-
 XM = """\
 import torch
 import torch_xla
@@ -50,6 +47,26 @@ def run(env, store, learner):
     for step in range(100000):
         seen, gain, done, _ = env.step(learner.choose(seen))
         store.add(seen, gain)
+"""
+
+GAMBLER = f"""\
+{XM}
+from torch.distributions import Categorical
+device = torch_xla.device()
+net = torch.nn.Linear(4, 2).to(device)
+adam = torch.optim.Adam(net.parameters())
+env = make_env()
+"""
+TURN = """\
+            dice = Categorical(logits=net(torch.as_tensor(seen, device=device)))
+            move = dice.sample()
+            seen, gain, done, _ = env.step(move.item())
+"""
+UPDATE = """\
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        torch_xla.sync()
 """
 
 #: Programs by the rules that they are about.
@@ -159,6 +176,123 @@ def learn(seen, gains):
         (net(seen).squeeze(1) - gains[:, step]).pow(2).mean().backward()  # !XLA205
         adam.step()
         torch_xla.sync()
+""",
+}
+
+#: Lists that an episode fills.
+PROGRAMS |= {
+    "XLA206: as many as the episode had turns": f"""\
+{GAMBLER}
+def main():
+    for episode in range(1000):
+        seen, done, chances, gains = env.reset(), False, [], []
+        while not done:
+{TURN}
+            chances.append(dice.log_prob(move))
+            gains.append(gain)
+        loss = -(torch.stack(chances) * sum(gains)).sum()  # !XLA206
+{UPDATE}
+main()
+""",
+    "XLA206: an episode that is broken off, and a list made of the list": f"""\
+{GAMBLER}
+class Policy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(4, 2)
+        self.chances = []
+    def forward(self, x):
+        return self.body(x)
+policy = Policy().to(device)
+adam = torch.optim.Adam(policy.parameters())
+def pick(seen):
+    dice = Categorical(logits=policy(torch.as_tensor(seen, device=device)))
+    move = dice.sample()
+    policy.chances.append(dice.log_prob(move))
+    return move.item()
+def finish(gains):
+        parts = []
+        for chance, gain in zip(policy.chances, gains):
+            parts.append((-chance * gain).reshape(1))
+        loss = torch.cat(parts).sum()  # !XLA206
+{UPDATE}
+        del policy.chances[:]
+def main():
+    for episode in range(1000):
+        seen, gains = env.reset(), []
+        for turn in range(10000):
+            seen, gain, ended, cut, _ = env.step(pick(seen))
+            gains.append(gain)
+            if ended or cut:
+                break
+        finish(gains)
+main()
+""",
+    "XLA206: rollouts of a fixed length": f"""\
+{GAMBLER}
+def main():
+    seen = env.reset()
+    for rollout in range(1000):
+        chances, gains = [], []
+        for turn in range(20):
+{TURN}
+            chances.append(dice.log_prob(move))
+            gains.append(gain)
+            if done:
+                seen = env.reset()
+        loss = -(torch.stack(chances) * sum(gains)).sum()
+{UPDATE}
+main()
+""",
+    "XLA206: learning after so many turns, whatever the episode": f"""\
+{GAMBLER}
+class Store:
+    def __init__(self):
+        self.chances = []
+store = Store()
+def learn():
+        loss = -torch.stack(store.chances).sum()
+{UPDATE}
+        del store.chances[:]
+def main():
+    turns = 0
+    for episode in range(1000):
+        seen, done = env.reset(), False
+        while not done:
+{TURN}
+            store.chances.append(dice.log_prob(move))
+            turns += 1
+            if turns % 2000 == 0:
+                learn()
+main()
+""",
+    "XLA206: a window, and a loop that counts its turns": f"""\
+{GAMBLER}
+def main():
+    for episode in range(1000):
+        seen, done, chances, last = env.reset(), False, [], []
+        while len(chances) < 128:
+{TURN}
+            chances.append(dice.log_prob(move))
+            last.append(dice.log_prob(move))
+            if len(last) > 4:
+                last.pop(0)
+            if done:
+                seen = env.reset()
+        loss = -torch.stack(chances).sum() - torch.stack(last).sum()
+{UPDATE}
+main()
+""",
+    "XLA206: on the host": f"""\
+{GAMBLER}
+def main():
+    for episode in range(1000):
+        seen, done, views = env.reset(), False, []
+        while not done:
+{TURN}
+            views.append(torch.as_tensor(seen))
+        print(torch.stack(views).mean())
+main()
 """,
 }
 
