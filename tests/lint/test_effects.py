@@ -15,7 +15,7 @@ from xladoctor import catalogue
 from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
 from xladoctor.lint import engine, fixes, library
-from xladoctor.lint.effects import How
+from xladoctor.lint.events import How
 from xladoctor.lint.library import Effect, Equal, Returns
 from xladoctor.lint.model import FileModel, Kind
 

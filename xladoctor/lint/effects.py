@@ -7,42 +7,33 @@ question about events.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import functools
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
-from xladoctor.lint.copies import COPIES, copied_to_host
+from xladoctor.lint.events import Event
 from xladoctor.lint.library import Effect, Equal
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.loops import opposed
-from xladoctor.lint.model.parts import literal_parts, names_added
 from xladoctor.lint.model.syntax import Function
-from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.wrappers import meant
+from xladoctor.lint.reading import Reads
+from xladoctor.lint.segments import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import libcst as cst
 
     from xladoctor.lint.library import Name
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.file import FileModel
     from xladoctor.lint.model.loops import Guard, Loop
     from xladoctor.lint.model.syntax import Class
-    from xladoctor.lint.model.values import Value
 
 OPTIMIZER_STEP = "torch_xla.core.xla_model.optimizer_step"
-#: Methods of a tensor that hand its content to the host.
-_READS = ("item", "cpu", "tolist", "numpy", "is_nonzero")
-_CASTS = tuple(f"builtins.{name}" for name in ("float", "int", "bool", "complex", "range"))
 _MARK_STEP = f"{know.XM}.mark_step"
 _BACKWARD = ("backward", "manual_backward")
-_LOADERS = frozenset({"torch.utils.data.DataLoader",
-                      "torchdata.stateful_dataloader.StatefulDataLoader"})  # fmt: skip
 
 
 class Frequency(enum.Enum):
@@ -55,36 +46,6 @@ class Frequency(enum.Enum):
     ONCE = "once"
 
 
-class How(enum.Enum):
-    """In which way a read is written."""
-
-    METHOD = "a method of the tensor"
-    CAST = "a cast to a Python number"
-    LIBRARY = "a function that looks at its values"
-    STORE = "a store into a CPU tensor"
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Event:
-    """One thing that happens when a node runs.
-
-    Attributes:
-        effect: What happens.
-        node: Where: a call as a rule.
-        call: The call, if it is one.
-        name: What the library knows of what is called.
-        value: Of a read: the device tensor that is read.
-        how: Of a read: in which way.
-    """
-
-    effect: Effect
-    node: cst.CSTNode
-    call: CallSite | None = None
-    name: Name | None = None
-    value: cst.BaseExpression | None = None
-    how: How | None = None
-
-
 class Effects:
     """The events of a file, and the questions that rules ask of them.
 
@@ -94,6 +55,8 @@ class Effects:
 
     def __init__(self, model: FileModel) -> None:
         self._model = model
+        self._what_reads = Reads(model)
+        self._segments = Segments(model, self.ends_graph)
 
     # The stream
 
@@ -110,7 +73,7 @@ class Effects:
         for call in self._model.calls():
             for event in self.by_call(call):
                 found.setdefault(event.effect, []).append(event)
-        reads = [*found.get(Effect.READ, ()), *self._stores()]
+        reads = [*found.get(Effect.READ, ()), *self._what_reads.stores()]
         order = self._model.tree.order
         found[Effect.READ] = sorted(reads, key=lambda event: order[event.node])
         return found
@@ -148,7 +111,7 @@ class Effects:
             yield Event(Effect.BACKWARD, call.node, call)
         if self._is_plain_step(call):
             yield Event(Effect.OPTIMIZER_STEP, call.node, call)
-        yield from self._read(call, name)
+        yield from self._what_reads.of_call(call, name)
 
     def name(self, call: CallSite) -> Name | None:
         """What the library knows of what a call calls; of a method by the class of its object."""
@@ -190,120 +153,6 @@ class Effects:
         owner = target.owner if isinstance(target, Function) else None
         return owner is not None and self._model.is_optimizer(owner)
 
-    # Reads
-
-    def _read(self, call: CallSite, name: Name | None) -> Iterator[Event]:
-        tensor, how = self._by_method(call), How.METHOD
-        if tensor is None and call.name is not None and _is_cast(call.name):
-            tensor, how = self._device_tensor(call.positional), How.CAST
-        elif tensor is None and call.method in COPIES:
-            tensor = copied_to_host(self._model, call)
-        elif tensor is None and (given := processed(call)):
-            inner = [part for value in given for part in literal_parts(value)]
-            tensor, how = self._device_tensor([*given, *inner]), How.LIBRARY
-        elif tensor is None and (tells_text(call) or self._looks(call, name)):
-            tensor, how = self._by_library(call), How.LIBRARY
-        if tensor is not None:
-            yield Event(Effect.READ, call.node, call, name, tensor, how)
-
-    def _by_method(self, call: CallSite) -> cst.BaseExpression | None:
-        tensor = call.receiver
-        if tensor is None or call.method not in {*_READS, "to"}:
-            return None
-        value = self._model.value(tensor)
-        if not value.is_device_tensor or (call.method == "to" and not self._to_cpu(call)):
-            return None
-        # ``.numpy()`` of what is certainly on the device raises instead.
-        return None if call.method == "numpy" and value.certain else tensor
-
-    def _to_cpu(self, call: CallSite) -> bool:
-        target = call.argument(0, "device")
-        held = self._model.value(target) if target is not None else None
-        if held is not None and held.kind is Kind.OTHER_DEVICE and held.certain and not held.roads:
-            # ``host = torch.device("cpu")``, and where ``x.is_cuda`` does not hold.
-            target = held.origin if isinstance(held.origin, cst.Call) else target
-        if isinstance(target, cst.Call) and self._model.name(target.func) == "torch.device":
-            target = self._model.call(target).argument(0, "type") or target
-        return target is not None and self._model.literal(target) == "cpu"
-
-    def _looks(self, call: CallSite, name: Name | None) -> bool:
-        """Whether a call looks at the values of what it is given: it is known to, or says so."""
-        if name is not None:
-            return Effect.READ in name.effects
-        if call.name is None and (
-            self._is_writer(call) or self._acts(call) or self._is_log_of_trainer(call)
-        ):
-            return True
-        torchs = call.name is not None and call.name.startswith(("torch.", "torch_xla."))
-        return call.target is None and not torchs and bool(know.READER.search(call.last))
-
-    def _acts(self, call: CallSite) -> bool:
-        """``env.step(action)`` of a simulation that runs on the host, and looks at the action."""
-        if call.target is not None or not steps_environment(call.node):
-            return False
-        parts = (self._model, *self._model.linked)
-        return any(know.SIMULATIONS.match(name) for part in parts for name in part.named)
-
-    def _is_log_of_trainer(self, call: CallSite) -> bool:
-        """``self.log({"accuracy": right.mean()})`` of a Trainer, whose callbacks print it.
-
-        Also ``accelerator.log(...)``, whose trackers write it down.
-        """
-        if call.method != "log" or call.receiver is None or call.target is not None:
-            return False
-        value = self._model.value(call.receiver)
-        if value.type_name == know.ACCELERATOR_CLASS:
-            return True
-        instance = value.instance
-        return instance is not None and not know.TRAINERS.isdisjoint(
-            self._model.library_bases(instance.cls)
-        )
-
-    def _is_writer(self, call: CallSite) -> bool:
-        """A method of a logger, by its name: TensorBoard's writer goes by many names."""
-        return call.method in self._model.library.methods(Effect.READ)
-
-    def _by_library(self, call: CallSite) -> cst.BaseExpression | None:
-        values = [*call.positional, *call.keywords.values()]
-        inner = [part for value in values for part in literal_parts(value)]
-        tensor = self._device_tensor([*values, *inner])
-        if tensor is not None and call.name == "torch.tensor" and tensor not in inner:
-            return None  # torch.tensor(t) of one tensor is a copy on its device
-        if tensor is None and call.name == "torch.tensor":
-            # Of a list it reads each.
-            listed = (self._model.value(node) for node in values[:1])
-            tensor = values[0] if any(_lists_device_tensors(value) for value in listed) else None
-        return tensor or self._device_tensor([*self._written(values)])
-
-    def _written(self, values: Sequence[cst.BaseExpression]) -> Iterator[cst.BaseExpression]:
-        """``wandb.log(logs)`` of a dictionary that is written down before: ``logs = {...}``."""
-        for node in values:
-            bound = self._model.bindings(node.value, node) if type(node) is cst.Name else ()
-            for made in [item.node for item in bound] or [node]:
-                if isinstance(made, cst.Call) and self._model.name(made.func) == "builtins.dict":
-                    yield from self._model.call(made).keywords.values()
-                elif made is not node:
-                    yield from literal_parts(made)
-
-    def _device_tensor(self, nodes: Sequence[cst.BaseExpression]) -> cst.BaseExpression | None:
-        return next((node for node in nodes if self._model.value(node).is_device_tensor), None)
-
-    def _stores(self) -> Iterator[Event]:
-        """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
-        for node in self._model.nodes(cst.Assign):
-            if self._model.value(node.value).is_device_tensor and any(
-                isinstance(item.target, cst.Subscript) and self._is_cpu_tensor(item.target.value)
-                for item in node.targets
-            ):
-                yield Event(Effect.READ, node, value=node.value, how=How.STORE)
-
-    def _is_cpu_tensor(self, node: cst.BaseExpression) -> bool:
-        """Whether something was made as one tensor: a loader's batch may be a dictionary."""
-        value = self._model.value(node)
-        if value.kind is not Kind.CPU_TENSOR or not isinstance(value.origin, cst.Call):
-            return False
-        return self._model.name(value.origin.func) not in _LOADERS
-
     # What is asked of an event
 
     def frequency(self, node: cst.CSTNode) -> Frequency:
@@ -341,112 +190,18 @@ class Effects:
         return given is not None and self._model.value(given).kind is Kind.DEVICE_LOADER
 
     def ran_before(self, node: cst.CSTNode, value: cst.BaseExpression, loop: Loop) -> bool:
-        """Whether the graph that computes a value may have ended when a node reads it.
-
-        An end *before* the value is computed is that of the step before: it does not run this one.
-        """
-        model, function = self._model, self._model.function_of(node)
-        order = model.tree.order
-        made = self._made_last(value, node, loop)
-        for call in model.reached(loop.node):
-            if not self.ends_graph(call):
-                continue
-            places = self._places(call, function, loop)
-            if not places:
-                return True  # in a function around this one: before or behind, nobody knows
-            first = order[made] if made is not None else -1
-            between = (place for place in places if first < order[place] < order[node])
-            if any(self._has_run(place, node) for place in between):
-                return True
-        return False
-
-    def _has_run(self, call: cst.CSTNode, node: cst.CSTNode) -> bool:
-        """Whether a call may have run: not what ``node`` is given to, nor in the other branch."""
-        model = self._model
-        inside = call in model.tree.ancestors(node)
-        return not inside and not opposed(model.guards(call), model.guards(node))
+        """See :meth:`Segments.ran_before`."""
+        return self._segments.ran_before(node, value, loop)
 
     def ends_between(
         self, first: cst.CSTNode, second: cst.CSTNode, loop: Loop
     ) -> Sequence[cst.CSTNode]:
-        """The calls of a node's function that end the graph between two nodes of one iteration."""
-        model, function = self._model, self._model.function_of(second)
-        order = model.tree.order
-        within = loop.node if loop.function is function or loop.implicit else None
-        ends = [call for call in model.reached(loop.node) if self.ends_graph(call)]
-        places = {place: None for call in ends for place in self._places(call, function, loop)}
-        return [
-            place
-            for place in sorted(places, key=order.__getitem__)
-            if order[first] < order[place] < order[second]
-            and (within is None or within in model.tree.ancestors(place))
-        ]
+        """See :meth:`Segments.ends_between`."""
+        return self._segments.ends_between(first, second, loop)
 
     def ends_behind(self, node: cst.CSTNode, loop: Loop) -> bool:
-        """Whether something ends the graph behind a node, in the same iteration of a loop."""
-        model, function = self._model, self._model.function_of(node)
-        order = model.tree.order
-        around = set(model.tree.ancestors(node))
-        for call in model.reached(loop.node):
-            if not self.ends_graph(call):
-                continue
-            places = self._places(call, function, loop)
-            if not places:
-                return True  # in a function around this one: before or behind, nobody knows
-            if any(
-                order[place] > order[node] or self._block_of(place) in around for place in places
-            ):
-                return True
-        return False
-
-    def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
-        """The ``with`` block that a call opens: ``torch_xla.step()`` ends the graph at its exit."""
-        item = self._model.parent(node)
-        return self._model.parent(item) if isinstance(item, cst.WithItem) else None
-
-    def _places(
-        self, call: CallSite, function: Function | None, loop: Loop
-    ) -> Sequence[cst.CSTNode]:
-        """The calls that stand in a function, within a loop, and run another call."""
-        if call.function is function:
-            return [call.node]
-        model = self._model
-        return [
-            other.node
-            for other in model.reached(loop.node)
-            if other.function is function
-            and other.target is not None
-            and any(inner is call for inner in model.reached(other.node))
-        ]
-
-    def _made_last(
-        self, value: cst.BaseExpression, node: cst.CSTNode, loop: Loop
-    ) -> cst.CSTNode | None:
-        """The last assignment in the loop to the name that a value is, before a node.
-
-        Of a mean that is put together of sums (``mean = (total - before) / 50``), where those were
-        last added to: that is what the step computed.
-        """
-        model = self._model
-        while isinstance(value, cst.Call | cst.Attribute) and not isinstance(value, cst.Name):
-            inner = value.func if isinstance(value, cst.Call) else value.value
-            if not isinstance(inner, cst.BaseExpression):
-                return None
-            value = inner
-        if not isinstance(value, cst.Name):
-            return None
-        order = model.tree.order
-        made = [
-            item.node
-            for item in model.bindings(value.value, value)
-            if (item.kind == "assign" or type(model.parent(item.node)) is cst.AugAssign)
-            and item.node in order and order[item.node] < order[node]
-            and loop.node in model.tree.ancestors(item.node)
-        ]  # fmt: skip
-        last = max(made, key=order.__getitem__, default=None)
-        parts = [self._made_last(part, last, loop) for part in names_added(last)] if last else []
-        known = [part for part in parts if part is not None]
-        return max(known, key=order.__getitem__, default=last)
+        """See :meth:`Segments.ends_behind`."""
+        return self._segments.ends_behind(node, loop)
 
     # Equal on all cores
 
@@ -454,40 +209,3 @@ class Effects:
         """Whether a call makes something the same on every core by itself."""
         name = self.name(call)
         return name is not None and name.equal is what
-
-
-def tells_text(call: CallSite) -> bool:
-    """``tokenizer.decode(ids)`` takes the ids to the host, whatever they are on."""
-    if call.name is not None or call.method not in know.TELLS_IDS:
-        return False
-    text = dotted_text(call.receiver) if call.receiver is not None else None
-    named = know.TOKENIZER_NAME.search((text or "").rpartition(".")[2])
-    return call.method == "batch_decode" or named is not None
-
-
-def processed(call: CallSite) -> Sequence[cst.BaseExpression]:
-    """What ``processor(images=pixels, return_tensors="pt")`` makes arrays of.
-
-    ``tokenizer.pad({"input_ids": ids})`` makes lists of all. Tokenizers that are called take texts
-    alone, and a module that is called so takes no such arguments.
-    """
-    if call.name is not None or call.target is not None:
-        return ()
-    pads = call.method == "pad" and call.receiver is not None
-    text = dotted_text(call.receiver if pads and call.receiver is not None else call.node.func)
-    last = (text or "").rpartition(".")[2]
-    if know.TOKENIZER_NAME.search(last) is None:
-        return ()
-    named = [value for key, value in call.keywords.items() if key in know.PROCESSED]
-    if pads:
-        return [*call.positional, *call.keywords.values()]
-    sure = know.PROCESSOR_NAME.search(last) and not know.OF_PROCESSORS.isdisjoint(call.keywords)
-    return [*named, *(call.positional if sure else ())]
-
-
-def _is_cast(name: str) -> bool:
-    return name in _CASTS or name.startswith("math.")
-
-
-def _lists_device_tensors(value: Value) -> bool:
-    return value.kind is Kind.CONTAINER and value.holds_device_tensor

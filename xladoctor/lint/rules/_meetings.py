@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 
 if TYPE_CHECKING:
-    from xladoctor.lint.effects import Event
+    from xladoctor.lint.events import Event
     from xladoctor.lint.model import CallSite, FileModel, Guard
 
 

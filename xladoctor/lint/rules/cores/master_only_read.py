@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.effects import tells_text
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.reading import tells_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._pending import pending_at

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.effects import How, processed
+from xladoctor.lint.events import How
 from xladoctor.lint.library import Effect
+from xladoctor.lint.reading import processed
 from xladoctor.lint.rewrites.accumulate import accumulate_fix
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rewrites.kept import kept_fix
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import libcst as cst
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.effects import Event
+    from xladoctor.lint.events import Event
     from xladoctor.lint.model import FileModel, Loop, Problem
 
 _DECODED = "decode once after the loop, or a few examples every 100 steps"

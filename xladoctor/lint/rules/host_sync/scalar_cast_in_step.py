@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.effects import How
+from xladoctor.lint.events import How
 from xladoctor.lint.library import Effect
 from xladoctor.lint.rewrites.accumulate import accumulate_fix
 from xladoctor.lint.rewrites.kept import kept_fix

@@ -16,7 +16,7 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.effects import Event
+    from xladoctor.lint.events import Event
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 

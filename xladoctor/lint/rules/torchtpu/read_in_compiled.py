@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
-from xladoctor.lint.effects import How
+from xladoctor.lint.events import How
 from xladoctor.lint.library import Effect
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import not_here, snippet
@@ -15,7 +15,7 @@ from xladoctor.lint.rules._reads import not_here, snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from xladoctor.lint.effects import Event
+    from xladoctor.lint.events import Event
     from xladoctor.lint.model import FileModel, Problem
     from xladoctor.lint.model.syntax import Function
 

@@ -1,0 +1,139 @@
+"""Order within a step: what stands between the ends of graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model.loops import opposed
+from xladoctor.lint.model.parts import names_added
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from xladoctor.lint.model.calls import CallSite
+    from xladoctor.lint.model.file import FileModel
+    from xladoctor.lint.model.loops import Loop
+    from xladoctor.lint.model.syntax import Function
+
+
+class Segments:
+    """The segments of a file's loops.
+
+    Args:
+        model: The file.
+        ends_graph: Whether a call by itself ends the pending graph.
+    """
+
+    def __init__(self, model: FileModel, ends_graph: Callable[[CallSite], bool]) -> None:
+        self._model = model
+        self._ends_graph = ends_graph
+
+    def ran_before(self, node: cst.CSTNode, value: cst.BaseExpression, loop: Loop) -> bool:
+        """Whether the graph that computes a value may have ended when a node reads it.
+
+        An end *before* the value is computed is that of the step before: it does not run this one.
+        """
+        model, function = self._model, self._model.function_of(node)
+        order = model.tree.order
+        made = self._made_last(value, node, loop)
+        for call in model.reached(loop.node):
+            if not self._ends_graph(call):
+                continue
+            places = self._places(call, function, loop)
+            if not places:
+                return True  # in a function around this one: before or behind, nobody knows
+            first = order[made] if made is not None else -1
+            between = (place for place in places if first < order[place] < order[node])
+            if any(self._has_run(place, node) for place in between):
+                return True
+        return False
+
+    def _has_run(self, call: cst.CSTNode, node: cst.CSTNode) -> bool:
+        """Whether a call may have run: not what ``node`` is given to, nor in the other branch."""
+        model = self._model
+        inside = call in model.tree.ancestors(node)
+        return not inside and not opposed(model.guards(call), model.guards(node))
+
+    def ends_between(
+        self, first: cst.CSTNode, second: cst.CSTNode, loop: Loop
+    ) -> Sequence[cst.CSTNode]:
+        """The calls of a node's function that end the graph between two nodes of one iteration."""
+        model, function = self._model, self._model.function_of(second)
+        order = model.tree.order
+        within = loop.node if loop.function is function or loop.implicit else None
+        ends = [call for call in model.reached(loop.node) if self._ends_graph(call)]
+        places = {place: None for call in ends for place in self._places(call, function, loop)}
+        return [
+            place
+            for place in sorted(places, key=order.__getitem__)
+            if order[first] < order[place] < order[second]
+            and (within is None or within in model.tree.ancestors(place))
+        ]
+
+    def ends_behind(self, node: cst.CSTNode, loop: Loop) -> bool:
+        """Whether something ends the graph behind a node, in the same iteration of a loop."""
+        model, function = self._model, self._model.function_of(node)
+        order = model.tree.order
+        around = set(model.tree.ancestors(node))
+        for call in model.reached(loop.node):
+            if not self._ends_graph(call):
+                continue
+            places = self._places(call, function, loop)
+            if not places:
+                return True  # in a function around this one: before or behind, nobody knows
+            if any(
+                order[place] > order[node] or self._block_of(place) in around for place in places
+            ):
+                return True
+        return False
+
+    def _block_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        """The ``with`` block that a call opens: ``torch_xla.step()`` ends the graph at its exit."""
+        item = self._model.parent(node)
+        return self._model.parent(item) if isinstance(item, cst.WithItem) else None
+
+    def _places(
+        self, call: CallSite, function: Function | None, loop: Loop
+    ) -> Sequence[cst.CSTNode]:
+        """The calls that stand in a function, within a loop, and run another call."""
+        if call.function is function:
+            return [call.node]
+        model = self._model
+        return [
+            other.node
+            for other in model.reached(loop.node)
+            if other.function is function
+            and other.target is not None
+            and any(inner is call for inner in model.reached(other.node))
+        ]
+
+    def _made_last(
+        self, value: cst.BaseExpression, node: cst.CSTNode, loop: Loop
+    ) -> cst.CSTNode | None:
+        """The last assignment in the loop to the name that a value is, before a node.
+
+        Of a mean that is put together of sums (``mean = (total - before) / 50``), where those were
+        last added to: that is what the step computed.
+        """
+        model = self._model
+        while isinstance(value, cst.Call | cst.Attribute) and not isinstance(value, cst.Name):
+            inner = value.func if isinstance(value, cst.Call) else value.value
+            if not isinstance(inner, cst.BaseExpression):
+                return None
+            value = inner
+        if not isinstance(value, cst.Name):
+            return None
+        order = model.tree.order
+        made = [
+            item.node
+            for item in model.bindings(value.value, value)
+            if (item.kind == "assign" or type(model.parent(item.node)) is cst.AugAssign)
+            and item.node in order and order[item.node] < order[node]
+            and loop.node in model.tree.ancestors(item.node)
+        ]  # fmt: skip
+        last = max(made, key=order.__getitem__, default=None)
+        parts = [self._made_last(part, last, loop) for part in names_added(last)] if last else []
+        known = [part for part in parts if part is not None]
+        return max(known, key=order.__getitem__, default=last)
