@@ -35,10 +35,7 @@ KEPT = HERE.parents[1] / ".accuracy" / "unseen"
 GITHUB = "https://github.com/{owner}/{name}.git"
 TABLE = HERE.parents[1] / "docs" / "accuracy.md"
 BEGIN, END = "<!-- unseen: begin -->", "<!-- unseen: end -->"
-HEAD = (
-    "| set | files | high and medium found | without removed names | of these high | precision "
-    "| traps taken for problems | counted by | now |"
-)
+HEAD = "| set | files | found | without removed names | precision | traps taken | now |"
 
 
 class Wanted(NamedTuple):
@@ -105,18 +102,17 @@ def rows_of(first: dict[str, dict[str, Any]], now: dict[str, dict[str, Any]]) ->
     """The table: a row for each set that has a first count, and one for all of them."""
     rows = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
     names = [name for name in sorted(first) if name in now]
-    rows += [_row(name, first[name], now[name], first[name]["linter"]) for name in names]
+    rows += [_row(name, first[name], now[name]) for name in names]
     if names:
-        rows.append(_row("all", _sum(first, names), _sum(now, names), ""))
+        rows.append(_row("all", _sum(first, names), _sum(now, names)))
     return rows
 
 
-def _row(name: str, first: dict[str, Any], now: dict[str, Any], linter: str) -> str:
+def _row(name: str, first: dict[str, Any], now: dict[str, Any]) -> str:
     found = _weighty(first)
     rest = [a - b for a, b in zip(found, first["named"], strict=True)]
-    cells = [name, str(first["files"]), _share(found), _share(rest), _of(first["high"])]
-    cells += [_share(first["told"]), _of(first["traps"]), linter]
-    cells.append(f"{_share(_weighty(now))}, {_of(now['told'])}, {_of(now['traps'])}")
+    cells = [name, str(first["files"]), _share(found), _share(rest), _share(first["told"])]
+    cells += [_of(first["traps"]), _share(_weighty(now))]
     return f"| {' | '.join(cells)} |"
 
 
@@ -131,7 +127,7 @@ def _weighty(count: dict[str, Any]) -> list[int]:
 
 
 def _of(pair: list[int]) -> str:
-    return f"{pair[0]} of {pair[1]}"
+    return f"{pair[0]}/{pair[1]}"
 
 
 def _share(pair: list[int]) -> str:
