@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text, string
-from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.words import words
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Tree
 
 _LEAVE = cst.Return | cst.Raise | cst.Continue | cst.Break
+#: How many calls deep the optimizer may step.
+_DEPTH = 3
 _ACCUMULATES = re.compile(
     r"accum|(^|_)grad(ient)?_acc(_|$)|^acc_(steps?|iters?|batches)$", re.IGNORECASE
 )
@@ -40,28 +42,49 @@ class Turns:
         self._tree = tree
         self._flow = flow
         self._steps: dict[tuple[cst.CSTNode, bool], bool] = {}
+        self._taking: dict[tuple[Function, int], bool] = {}
 
     def hold_step(self, guard: Guard) -> bool:
         """``if (i + 1) % accumulate == 0: optimizer.step()``: true on every step, then.
 
-        Not where the loop steps elsewhere too: a generator has its turn every so many steps.
+        Also ``if steps % 4 == 0: agent.learn()``, in the loop or in a method that it calls. Not
+        where the loop steps elsewhere too: a generator has its turn every so many steps.
         """
         key = guard.node, guard.when
         if key not in self._steps:
             inside = sum(map(self._steps_optimizer, _under(self._tree, guard)))
-            loop = _loop_around(self._tree, guard.node)
-            parts = walk(loop.body, into_functions=False) if inside and loop is not None else ()
+            loop = _loop_around(self._tree, guard.node) if inside else None
+            around = loop or (self._tree.function_of(guard.node) if inside else None)
+            block = around.node if isinstance(around, Function) else around
+            parts = walk(block.body, into_functions=False) if block is not None else ()
             everywhere = sum(map(self._steps_optimizer, parts))
             self._steps[key] = bool(inside) and inside == everywhere
         return self._steps[key]
 
-    def _steps_optimizer(self, node: cst.CSTNode) -> bool:
-        if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
+    def _steps_optimizer(self, node: cst.CSTNode, depth: int = _DEPTH) -> bool:
+        if not isinstance(node, cst.Call):
+            return False
+        target = self._flow.target(node)
+        if isinstance(target, Function):
+            return depth > 0 and self._takes_step(target, depth - 1)
+        if not isinstance(node.func, cst.Attribute):
             return False
         name = node.func.attr.value
         return name == "optimizer_step" or (
             name == "step" and self._flow.value(node.func.value).kind is Kind.OPTIMIZER
         )
+
+    def _takes_step(self, function: Function, depth: int) -> bool:
+        """Whether a function takes a step of the optimizer, and not in a loop of its own."""
+        key = function, depth
+        if key not in self._taking:
+            self._taking[key] = False  # where it calls itself
+            self._taking[key] = any(
+                self._steps_optimizer(part, depth)
+                and _loop_around(self._tree, part, function.node) is None
+                for part in walk(function.node.body, into_functions=False)
+            )
+        return self._taking[key]
 
 
 def _under(tree: Tree, guard: Guard) -> Iterator[cst.CSTNode]:
@@ -105,8 +128,15 @@ def is_last(tree: Tree, count: cst.BaseExpression, end: cst.BaseExpression) -> b
     return count.value in bound and names_in(end).isdisjoint(bound)
 
 
-def _loop_around(tree: Tree, node: cst.CSTNode) -> cst.For | cst.While | None:
-    return next((x for x in tree.ancestors(node) if isinstance(x, cst.For | cst.While)), None)
+def _loop_around(
+    tree: Tree, node: cst.CSTNode, within: cst.CSTNode | None = None
+) -> cst.For | cst.While | None:
+    for parent in tree.ancestors(node):
+        if parent is within:
+            return None
+        if isinstance(parent, cst.For | cst.While):
+            return parent
+    return None
 
 
 def bound_in(loop: cst.For | cst.While) -> set[str]:

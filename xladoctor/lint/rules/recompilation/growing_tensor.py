@@ -12,6 +12,7 @@ from xladoctor.lint.model.knowledge import LIGHTNING_EVALS, LIGHTNING_STEPS
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
+from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import generations
 from xladoctor.lint.rules._lightning_hooks import is_lightning
@@ -73,7 +74,21 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
             related=[loop_place(model, loop)],
         )
     yield from _texts(model)
+    yield from _episodes(model)
     yield from _lists(model)
+
+
+def _episodes(model: FileModel) -> Iterator[Problem]:
+    """``torch.stack(values)`` of a list that an episode has filled."""
+    for call, loop in joined_episodes(model) if model.is_xla else ():
+        yield model.problem(
+            call.node,
+            f"{snippet(model, call.node)} is as long as the episode was: each length is a graph of "
+            "its own, and is compiled",
+            suggestion="pad to the longest episode (with a mask in the loss), or learn from "
+            "rollouts of a fixed number of steps",
+            related=[loop_place(model, loop)],
+        )
 
 
 def _goes_on(model: FileModel, loop: Loop, target: cst.BaseExpression) -> bool:

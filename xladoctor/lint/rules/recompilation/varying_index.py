@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned
 from xladoctor.lint.rules._graph_constants import graph_constants
@@ -187,11 +188,32 @@ def _counters(model: FileModel, loop: Loop) -> list[str]:
     if not isinstance(node, cst.For) or not isinstance(node.iter, cst.Call):
         return found
     name = model.name(node.iter.func)
+    if _takes_models(model, node):
+        return found
     if name == "builtins.range" and isinstance(node.target, cst.Name):
         return [node.target.value, *found]
     first = node.target.elements[0].value if isinstance(node.target, cst.Tuple) else None
     counts = name == "builtins.enumerate" and isinstance(first, cst.Name)
     return [first.value, *found] if counts and isinstance(first, cst.Name) else found
+
+
+def _takes_models(model: FileModel, loop: cst.For) -> bool:
+    """``for i, agent in enumerate(self.agents)``: a model or optimizer of its own in each turn.
+
+    There are as many numbers as models, and they come again.
+    """
+    taken = names_in(loop.target)
+    for line in walk(loop.body, into_functions=False):
+        if isinstance(line, cst.Assign) and isinstance(line.value, cst.Subscript):
+            index = line.value.slice[0].slice
+            if isinstance(index, cst.Index) and names_in(index) & taken:
+                taken |= names_in(line.targets[0].target)
+    return any(
+        isinstance(part, cst.Name | cst.Attribute | cst.Subscript)
+        and model.value(part).kind in {Kind.MODEL, Kind.OPTIMIZER}
+        and bool(names_in(part) & taken)
+        for part in walk(loop.body, into_functions=False)
+    )
 
 
 def _fills_up(
