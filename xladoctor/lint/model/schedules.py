@@ -10,6 +10,7 @@ from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import at_end, both_sides, by_accumulation, is_last
 from xladoctor.lint.model.values import Kind
+from xladoctor.lint.model.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 #: How many names a length is followed through.
 _DEPTH = 2
+#: Words of what is true now and then: the last step, or one that something asks for.
+_FORCES = frozenset(
+    ["force", "forced", "save", "last", "final", "done", "stop", "best", "milestone", "checkpoint"]
+)
 
 
 class Schedules:
@@ -59,7 +64,7 @@ class Schedules:
             # ``step % 100 == 0 or step < 5``: at the beginning each step is looked at.
             rare = zip(sides, parts, strict=True)
             return any(parts) and all(
-                part or (when and (_first_few(side) or at_end(self._tree, side)))
+                part or (when and (_first_few(side) or at_end(self._tree, side) or _forces(side)))
                 for side, part in rare
             )
         if self._of_layers(test):
@@ -186,6 +191,12 @@ class Schedules:
         # How many samples a batch has does not count turns.
         tensors = {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}
         return not any(self._flow.value(argument.value).kind in tensors for argument in node.args)
+
+
+def _forces(side: cst.BaseExpression) -> bool:
+    """``force_save`` of ``step % 100 == 0 or force_save``: now and then besides."""
+    name = side.attr if isinstance(side, cst.Attribute) else side
+    return isinstance(name, cst.Name) and not _FORCES.isdisjoint(words(name.value))
 
 
 def _one(node: cst.CSTNode | None) -> bool:
