@@ -6,6 +6,7 @@ import re
 import textwrap
 
 from xladoctor.lint import engine
+from xladoctor.lint.run import Plan, lint_files
 from xladoctor.lint.sources import Source
 
 
@@ -16,6 +17,26 @@ def found(program, *, target=None, filename="train.py"):
     result = engine.lint(Source(filename, text), options)
     assert result.failures == ()
     return [(item.locations[0].row, item.code) for item in result.findings]
+
+
+def found_in_files(folder, files):
+    """File name to the (row, code) of what is found in files that are linted together."""
+    for filename, text in files.items():
+        (folder / filename).parent.mkdir(exist_ok=True, parents=True)
+        (folder / filename).write_text(text)
+    results = lint_files(sorted(folder.rglob("*.py")), Plan(engine.LintOptions()))
+    return {
+        result.filename.removeprefix(f"{folder}/"): {
+            (item.locations[0].row, item.code) for item in result.result.findings
+        }
+        for result in results
+    }
+
+
+def told_in_files(folder, files, asked):
+    """(file, row, code) of the same, of the codes that are asked for."""
+    found = found_in_files(folder, files).items()
+    return {(name, row, code) for name, told in found for row, code in told if code in asked}
 
 
 def codes(program, **options):
@@ -41,3 +62,8 @@ def marks(program):
         for row, line in enumerate(program.splitlines(), 1)
         for code in re.findall(r"XLA\d+", line.partition("# !")[2])
     }
+
+
+def marks_in_files(files):
+    """(file, row, code) of each mark in files."""
+    return {(name, row, code) for name, text in files.items() for row, code in marks(text)}

@@ -3,27 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
-
-from xladoctor.lint import engine
-from xladoctor.lint.run import Plan, lint_files
-
-
-def _told(tmp_path, files, codes):
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    results = lint_files(sorted(tmp_path.iterdir()), Plan(engine.LintOptions()))
-    return {
-        (name, item.locations[0].row, item.code)
-        for name, result in zip(sorted(files), results, strict=True)
-        for item in result.result.findings
-        if item.code in codes
-    }
-
-
-def _expected(files):
-    return {(name, row, code) for name, text in files.items() for row, code in marks(text)}
-
+from rule_helpers import found, marks, marks_in_files, told_in_files
 
 BASE = """
 import lightning as L
@@ -111,15 +91,15 @@ def _files(where):
 
 def test_hooks_of_a_base_class_run_the_methods_of_its_heirs(tmp_path):
     files = _files('accelerator="tpu", devices=8')
-    assert _told(tmp_path, files, CODES) == _expected(files)
+    assert told_in_files(tmp_path, files, CODES) == marks_in_files(files)
 
 
 def test_hooks_for_gpus_are_left_alone(tmp_path):
-    assert _told(tmp_path, _files('accelerator="gpu", devices=8'), CODES) == set()
+    assert told_in_files(tmp_path, _files('accelerator="gpu", devices=8'), CODES) == set()
 
 
 def test_one_core_prints_and_writes_for_itself(tmp_path):
-    told = _told(tmp_path, _files('accelerator="tpu", devices=1'), CODES)
+    told = told_in_files(tmp_path, _files('accelerator="tpu", devices=1'), CODES)
     assert {code for _, _, code in told} == {"XLA104", "XLA202"}
 
 

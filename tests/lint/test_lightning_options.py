@@ -7,8 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import codes, found, marks
-from test_made_elsewhere import told_in
+from rule_helpers import codes, found, found_in_files, marks
 
 MODULE = """
 import torch
@@ -52,14 +51,14 @@ FOR_OTHERS = {
 @pytest.mark.parametrize("option", FOR_TPUS)
 def test_an_option_that_takes_tpus_makes_a_program_for_them(option, tmp_path):
     script = SCRIPT.format(option=option, name=FOR_TPUS[option])
-    told = told_in({"net.py": MODULE, "main.py": script}, tmp_path)["net.py"]
+    told = found_in_files(tmp_path, {"net.py": MODULE, "main.py": script})["net.py"]
     assert {"XLA102", "XLA423", "XLA910"} <= {code for _, code in told}
 
 
 @pytest.mark.parametrize("option", FOR_OTHERS)
 def test_an_option_with_another_default_makes_none(option, tmp_path):
     script = SCRIPT.format(option=option, name=FOR_OTHERS[option])
-    assert not any(told_in({"net.py": MODULE, "main.py": script}, tmp_path).values())
+    assert not any(found_in_files(tmp_path, {"net.py": MODULE, "main.py": script}).values())
 
 
 LOGGED = """

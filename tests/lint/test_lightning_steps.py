@@ -3,27 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
-
-from xladoctor.lint import engine
-from xladoctor.lint.run import Plan, lint_files
-
-
-def _told(tmp_path, files, codes):
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    results = lint_files(sorted(tmp_path.iterdir()), Plan(engine.LintOptions()))
-    return {
-        (name, item.locations[0].row, item.code)
-        for name, result in zip(sorted(files), results, strict=True)
-        for item in result.result.findings
-        if item.code in codes
-    }
-
-
-def _expected(files):
-    return {(name, row, code) for name, text in files.items() for row, code in marks(text)}
-
+from rule_helpers import found, marks, marks_in_files, told_in_files
 
 CHECKED = """
 import torch
@@ -186,7 +166,7 @@ L.Trainer(accelerator="tpu", devices=1).fit(Net())
 def test_layers_of_apex_do_not_make_a_model_one_for_gpus(tmp_path, module, name, told):
     layers = LAYERS.replace("{module}", module).replace("{name}", name)
     files = {"layers.py": layers, "train.py": LAYERS_TRAIN}
-    assert _told(tmp_path, files, {"XLA604"}) == (_expected(files) if told else set())
+    assert told_in_files(tmp_path, files, {"XLA604"}) == (marks_in_files(files) if told else set())
 
 
 BATCHES = """

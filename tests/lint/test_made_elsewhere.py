@@ -7,10 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
-
-from xladoctor.lint import engine
-from xladoctor.lint.run import Plan, lint_files
+from rule_helpers import found, found_in_files, marks
 
 SPAWNED = """
 import os
@@ -69,23 +66,10 @@ if __name__ == "__main__":
 """
 
 
-def told_in(files, tmp_path):
-    """File name to (row, code) of what is found in files that are linted together."""
-    for filename, text in files.items():
-        (tmp_path / filename).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / filename).write_text(text)
-    results = lint_files(sorted(tmp_path.rglob("*.py")), Plan(engine.LintOptions()))
-    return {
-        result.filename.removeprefix(f"{tmp_path}/"): {
-            (item.locations[0].row, item.code) for item in result.result.findings
-        }
-        for result in results
-    }
-
-
 @pytest.mark.parametrize("made", ["Runner", "Quick"])
 def test_a_class_that_is_built_on_accelerate_prepares_as_it_does(made, tmp_path):
-    told = told_in({"runner.py": RUNNER, "task.py": TASK.format(made=made)}, tmp_path)["task.py"]
+    files = {"runner.py": RUNNER, "task.py": TASK.format(made=made)}
+    told = found_in_files(tmp_path, files)["task.py"]
     assert not {code for _, code in told} & {"XLA302", "XLA203", "XLA603"}
 
 
@@ -93,7 +77,7 @@ def test_a_class_of_another_file_that_is_built_on_nothing_prepares_nothing(tmp_p
     text = TASK.format(made="Plain").replace("Plain()", "Plain()")
     starts = RUNNER.replace("class Plain:", "class Plain:\n    def start(self, work):\n"
                             '        xmp.spawn(work, args=(8,), start_method="fork")')  # fmt: skip
-    told = told_in({"runner.py": starts, "task.py": text}, tmp_path)["task.py"]
+    told = found_in_files(tmp_path, {"runner.py": starts, "task.py": text})["task.py"]
     assert "XLA302" in {code for _, code in told}
 
 

@@ -10,10 +10,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from rule_helpers import found, marks
-
-from xladoctor.lint import engine
-from xladoctor.lint.run import Plan, lint_files
+from rule_helpers import found, found_in_files, marks
 
 HEAD = """\
 import itertools
@@ -868,12 +865,8 @@ torch_xla.launch(run, args=([],))
 def test_over_several_files(name, tmp_path):
     files = SEVERAL_FILES[name]
     asked = name.partition(":")[0].split()
-    for filename, text in files.items():
-        (tmp_path / filename).write_text(text)
-    for result in lint_files(sorted(tmp_path.iterdir()), Plan(engine.LintOptions())):
-        text = files[result.filename.rpartition("/")[2]]
-        told = {(item.locations[0].row, item.code) for item in result.result.findings}
-        wanted = {(row, code) for row, code in marks(text) if code in asked}
+    for filename, told in found_in_files(tmp_path, files).items():
+        wanted = {(row, code) for row, code in marks(files[filename]) if code in asked}
         assert {(row, code) for row, code in told if code in asked} == wanted
 
 

@@ -7,10 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
-
-from xladoctor.lint import engine
-from xladoctor.lint.run import Plan, lint_files
+from rule_helpers import found, found_in_files, marks
 
 XM = """\
 import torch
@@ -562,10 +559,6 @@ def test_told_where_it_is(name):
 def test_over_the_files_of_a_project(name, tmp_path):
     asked = name.partition(":")[0].split()
     files = PROJECTS[name]
-    for filename, text in files.items():
-        (tmp_path / filename).write_text(text)
-    for result in lint_files(sorted(tmp_path.rglob("*.py")), Plan(engine.LintOptions())):
-        text = files[result.filename.removeprefix(f"{tmp_path}/")]
-        told = {(item.locations[0].row, item.code) for item in result.result.findings}
-        wanted = {(row, code) for row, code in marks(text) if code in asked}
+    for filename, told in found_in_files(tmp_path, files).items():
+        wanted = {(row, code) for row, code in marks(files[filename]) if code in asked}
         assert {(row, code) for row, code in told if code in asked} == wanted

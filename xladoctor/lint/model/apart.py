@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.model.values import Kind, Value
 
 if TYPE_CHECKING:
@@ -35,27 +36,20 @@ def alone(test: cst.BaseExpression) -> bool | None:
 
 def returned_by_one_core(test: cst.BaseExpression, body: cst.BaseSuite, env: Env) -> Env:
     """What names hold in ``if world_size < 2: return x``: of no core another value than of it."""
-    if len(body.body) != 1 or not _returns(body) or alone(test) is not True:
+    if len(body.body) != 1 or not isinstance(last_of(body), cst.Return) or alone(test) is not True:
         return env
     return {name: value.but(local=False) if value.local else value for name, value in env.items()}
 
 
 def behind_return(node: cst.If, env: Env) -> Env:
     """The same behind ``if world_size > 1: return xm.all_reduce("sum", x)``, of what it names."""
-    if not _returns(node.body) or alone(node.test) is not False:
+    if not isinstance(last_of(node.body), cst.Return) or alone(node.test) is not False:
         return env
     named = {part.value for part in walk(node.body) if isinstance(part, cst.Name)}
     return {
         name: value.but(local=False) if value.local and name in named else value
         for name, value in env.items()
     }
-
-
-def _returns(body: cst.BaseSuite) -> bool:
-    last = body.body[-1] if body.body else None
-    if isinstance(last, cst.SimpleStatementLine):
-        last = last.body[-1]
-    return isinstance(last, cst.Return)
 
 
 def of_one_core(test: cst.BaseExpression, skipped: Env, done: list[Env]) -> Env:

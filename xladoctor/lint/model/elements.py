@@ -71,9 +71,10 @@ class Elements:
             return holder
         if holder.kind is Kind.MODEL and holder.element is not None:
             return element_of(holder)
-        kept = taken(self._evaluator, holder, self._evaluator.around(node))
-        if kept != UNKNOWN:
-            return kept
+        if holder.kind is Kind.OBJECT:
+            kept = taken(self._evaluator, holder, self._evaluator.around(node))
+            if kept != UNKNOWN:
+                return kept
         return Value(local=holder.local, made_of_device=holder.made_of_device)
 
     def sequence(self, node: cst.Tuple | cst.List | cst.Set, frame: Frame) -> Value:

@@ -10,7 +10,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.loops import Guard, OnXla
-from xladoctor.lint.model.turns import both_sides, leaves
+from xladoctor.lint.model.turns import both_sides, leaves, refuses
 from xladoctor.lint.model.values import Kind
 
 if TYPE_CHECKING:
@@ -166,9 +166,7 @@ class Guards:
 
 def _refuses(node: cst.CSTNode) -> bool:
     """``if rank < 0 or rank >= world_size: raise``: nobody is meant to be left behind."""
-    body = node.body.body if isinstance(node, cst.If) else ()
-    last = body[-1] if body else None
-    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Raise)
+    return refuses(node) and isinstance(node, cst.If) and isinstance(node.body, cst.IndentedBlock)
 
 
 def _always(test: cst.BaseExpression) -> bool:

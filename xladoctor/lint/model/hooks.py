@@ -97,6 +97,7 @@ class Hooks:
         self._names = names
         self._bases: dict[Class, tuple[str, ...]] = {}
         self._used: dict[Function, frozenset[str]] = {}
+        self._trainers: dict[Class, bool] = {}
 
     def bases(self, cls: Class) -> tuple[str, ...]:
         """The dotted names of all bases of a class, through classes of the program too.
@@ -123,7 +124,10 @@ class Hooks:
 
     def is_trainer(self, cls: Class) -> bool:
         """Whether it is built on the Trainer of transformers, or is a copy of it."""
-        return self.inherits(cls, know.TRAINERS) or self._methods(cls) >= know.OF_TRAINERS
+        if cls not in self._trainers:  # asked of every call of a method
+            copy = self._methods(cls) >= know.OF_TRAINERS
+            self._trainers[cls] = copy or self.inherits(cls, know.TRAINERS)
+        return self._trainers[cls]
 
     def _methods(self, cls: Class, depth: int = _DEEPEST) -> set[str]:
         """The names of its methods, of those of its bases in the program too."""
@@ -214,9 +218,7 @@ class Hooks:
             # ``batch: dict[str, Any]``: the framework has moved what stands in it.
             dictionary = passed is not None and index == 1 and self._is_host(param)
             return container(passed) if dictionary else passed
-        if self.takes_tensor(function, param):
-            return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
-        return None
+        return _on_device(function) if self.takes_tensor(function, param) else None
 
     def passed_beside(self, function: Function) -> Value | None:
         """What ``**kwargs`` of a callback of a Trainer holds: the model, among others."""
@@ -255,28 +257,20 @@ class Hooks:
     def _of_callback(self, name: str, function: Function) -> Value | None:
         """What a callback is passed: the model, the batch, and what the step has given back."""
         if name == "pl_module":
-            classes = frozenset(self._lightning)
-            return Value(
-                Kind.MODEL,
-                on_device=True,
-                classes=classes if len(classes) <= _SEVERAL else frozenset(),
-            )
+            return _one_of(self._lightning)
         if name == "model":
             return self._trained_model()
-        if name in {"outputs", "batch"}:
-            return Value(Kind.DEVICE_TENSOR, origin=function.node, local=True)
-        return None
+        return _on_device(function) if name in {"outputs", "batch"} else None
 
     @functools.cached_property
-    def _lightning(self) -> list[Class]:
+    def _lightning(self) -> frozenset[Class]:
         """The modules of Lightning that the program has."""
         every = self._tree.classes.values()
-        return [cls for cls in every if self.inherits(cls, know.LIGHTNING_MODULES)]
+        return frozenset(cls for cls in every if self.inherits(cls, know.LIGHTNING_MODULES))
 
     def _trained_model(self) -> Value:
         """What a Trainer gives its callbacks: one of the models that the program makes."""
-        classes = self._made_models if len(self._made_models) <= _SEVERAL else frozenset[Class]()
-        return Value(Kind.MODEL, on_device=True, classes=classes)
+        return _one_of(self._made_models)
 
     @functools.cached_property
     def _made_models(self) -> frozenset[Class]:
@@ -362,6 +356,12 @@ _HOOKS = (
     (know.TRAINERS, know.TRAINER_STEPS, know.TRAINER_EVALS),
     (know.TRAINER_CALLBACKS, know.TRAINER_CALLBACK_STEPS, know.TRAINER_CALLBACK_EVALS),
 )
+
+
+def _one_of(classes: frozenset[Class]) -> Value:
+    """A model on the device, of one of these classes; of any if they are very many."""
+    known = classes if len(classes) <= _SEVERAL else frozenset[Class]()
+    return Value(Kind.MODEL, on_device=True, classes=known)
 
 
 def _on_device(function: Function) -> Value:

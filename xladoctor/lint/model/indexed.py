@@ -24,6 +24,9 @@ _PLACES = "[]"
 #: Methods of dictionaries and lists that a class inherits.
 _GIVEN_BACK = frozenset({"get", "pop", "setdefault", "values", "items", "copy"})
 _KEPT = frozenset({"append", "add", "appendleft", "extend", "insert", "update"})
+_BUILT_ON = frozenset(
+    {"builtins.dict", "builtins.list", "collections.OrderedDict", "collections.UserDict"}
+)
 
 
 def put(evaluator: Evaluator, holder: Value, value: Value) -> None:
@@ -69,15 +72,12 @@ def as_container(flow: Flow, holder: Value, method: str) -> Value | None:
     """What an object holds, where a method that it has from ``dict`` or ``list`` is called."""
     if holder.instance is None or holder.kind is not Kind.OBJECT:
         return None
+    if method not in _GIVEN_BACK | _KEPT:
+        return None  # of most methods, without a look at what is kept
     held = flow.memory.stored(holder.instance, _PLACES)
-    if method in _GIVEN_BACK and held is not None:
-        return container(held)
-    built = {"builtins.dict", "builtins.list", "collections.OrderedDict", "collections.UserDict"}
-    return (
-        container(held)
-        if method in _KEPT and flow.hooks.inherits(holder.instance.cls, frozenset(built))
-        else None
-    )
+    if method in _GIVEN_BACK:
+        return container(held) if held is not None else None
+    return container(held) if flow.hooks.inherits(holder.instance.cls, _BUILT_ON) else None
 
 
 def _is_dataset(flow: Flow, cls: Class) -> bool:

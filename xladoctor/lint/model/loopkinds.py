@@ -13,7 +13,7 @@ from xladoctor.lint.model.nesting import Nesting
 from xladoctor.lint.model.per_batch import CalledPerBatch
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.training import Training, method, steps_environment
-from xladoctor.lint.model.turns import last_of, names_accumulation
+from xladoctor.lint.model.turns import counts_micro_steps, last_of
 from xladoctor.lint.model.values import UNKNOWN, Kind
 from xladoctor.lint.model.without_gradients import WithoutGradients
 
@@ -98,10 +98,7 @@ class Loops:
     def _of_micro_steps(self, node: LoopNode) -> LoopNode | None:
         """The loop whose turns are the steps: around ``for i in range(accumulation_steps):``."""
         over = node.iter if isinstance(node, cst.For) else None
-        if not isinstance(over, cst.Call) or not over.args:
-            return None
-        ranges = self._names.resolve(over.func) == "builtins.range"
-        if not ranges or not names_accumulation(over.args[-1].value):
+        if not isinstance(over, cst.Call) or not counts_micro_steps(over, self._names.resolve):
             return None
         return self._around[over]
 

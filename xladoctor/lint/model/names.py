@@ -17,14 +17,13 @@ from xladoctor.lint.model.dotted import (
     imports_module,
     is_name,
 )
-from xladoctor.lint.model.knowledge import LOADERS
+from xladoctor.lint.model.knowledge import LOADERS, PARTIAL
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 from xladoctor.lint.model.unbound import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_PARTIAL = "functools.partial"
 _BUILTINS = frozenset(dir(builtins))
 #: Files that may hand on what they import.
 _RE_EXPORTS = 4
@@ -289,7 +288,7 @@ class Names:
 
     def _of_partial(self, node: cst.CSTNode | None) -> str | None:
         """The loader's class in ``partial(DataLoader, num_workers=4)``."""
-        if type(node) is not cst.Call or not node.args or self._raw(node.func) != _PARTIAL:
+        if type(node) is not cst.Call or not node.args or self._raw(node.func) != PARTIAL:
             return None
         found = self._raw(node.args[0].value)
         return found if found in LOADERS else None

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.schedules import Schedules
 from xladoctor.lint.model.syntax import walk
-from xladoctor.lint.model.turns import Turns, bound_in, is_larger, last_of, names_in
+from xladoctor.lint.model.turns import Turns, bound_in, is_larger, last_of, names_in, refuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,9 +189,7 @@ class Rarity:
 def _checked(guard: Guard) -> bool:
     """Whether the rest of a function runs always, or not at all: ``if len(x) != n: raise``."""
     node = guard.node
-    if not isinstance(node, cst.If) or guard.when:
-        return False
-    return isinstance(last_of(node.body), cst.Raise) and node.orelse is None
+    return not guard.when and refuses(node) and isinstance(node, cst.If) and node.orelse is None
 
 
 def _leaves_loop(node: cst.CSTNode) -> cst.CSTNode | None:

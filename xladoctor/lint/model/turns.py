@@ -14,7 +14,7 @@ from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.words import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.loops import Guard
@@ -185,6 +185,20 @@ def by_accumulation(node: cst.BaseExpression) -> bool:
     return names_accumulation(node.right)
 
 
+def counts_micro_steps(
+    over: cst.BaseExpression, name: Callable[[cst.BaseExpression], str | None]
+) -> bool:
+    """``range(self.accumulation_steps)``: the batches of one step.
+
+    Args:
+        over: What a loop goes over.
+        name: The dotted name of an expression.
+    """
+    if not isinstance(over, cst.Call) or not over.args or name(over.func) != "builtins.range":
+        return False
+    return names_accumulation(over.args[-1].value)
+
+
 def names_accumulation(node: cst.BaseExpression) -> bool:
     """``args.gradient_accumulation_steps``: a number of batches of one step, by its name."""
     return bool(_ACCUMULATES.search((dotted_text(node) or "").rpartition(".")[2]))
@@ -199,6 +213,11 @@ def last_of(block: cst.BaseSuite) -> cst.CSTNode | None:
     """The last statement of a block, also of several on its last line."""
     last = block.body[-1] if block.body else None
     return last.body[-1] if isinstance(last, cst.SimpleStatementLine) else last
+
+
+def refuses(node: cst.CSTNode) -> bool:
+    """``if len(x) != n: raise ValueError()``: who comes there ends the run."""
+    return isinstance(node, cst.If) and isinstance(last_of(node.body), cst.Raise)
 
 
 def leaves(block: cst.BaseSuite) -> bool:

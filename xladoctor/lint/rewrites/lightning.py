@@ -12,7 +12,7 @@ from xladoctor.lint.rules._exact import made_by
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Function
+    from xladoctor.lint.model import CallSite, Class, FileModel, Function
 
 #: Arguments with a new name and the same meaning.
 _RENAMED = {
@@ -161,8 +161,13 @@ def is_module(model: FileModel, function: Function) -> bool:
     """Whether a function is a method of a LightningModule."""
     if function.owner is None:
         return False
-    bases = {base.rpartition(".")[2] for base in model.library_bases(function.owner)}
-    return not (bases | model.bases(function.owner)).isdisjoint(_MODULES)
+    return not last_parts(model, function.owner).isdisjoint(_MODULES)
+
+
+def last_parts(model: FileModel, owner: Class) -> set[str]:
+    """The last words of what a class inherits from, also by a base of the program."""
+    named = {base.rpartition(".")[2] for base in model.library_bases(owner)}
+    return named | model.bases(owner)
 
 
 def _is_only_logged(model: FileModel, node: cst.CSTNode) -> bool:

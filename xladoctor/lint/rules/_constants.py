@@ -54,13 +54,23 @@ def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression
         if node.attr.value in named or any(x.keyword is None for x in given):
             return None
         return _of_class(settings.cls.node, node.attr.value)
-    for call in model.methods("add_argument"):
-        flags = [model.literal(flag) for flag in call.positional]
-        names = {flag.lstrip("-").replace("-", "_") for flag in flags if isinstance(flag, str)}
-        if node.attr.value in names and "default" in call.keywords:
-            return call.keywords["default"]
+    for name, written in option_defaults(model):
+        if name == node.attr.value:
+            return written
     found = (_of_class(cls.node, node.attr.value) for cls in _parsed(model))
     return next(filter(None, found), None)
+
+
+def option_defaults(model: FileModel) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """Name and default of the options that a file declares: ``add_argument("--cores", default=8)``.
+
+    Yields:
+        One for each flag of an option, as the parsed settings call it.
+    """
+    for call in model.methods("add_argument"):
+        for flag in map(model.literal, call.positional):
+            if isinstance(flag, str) and "default" in call.keywords:
+                yield flag.lstrip("-").replace("-", "_"), call.keywords["default"]
 
 
 def _parsed(model: FileModel) -> Iterator[Class]:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Entry, Kind, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.turns import last_of
+from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
 from xladoctor.lint.rules._lightning import COMMAND_LINES, FROM_OPTIONS, for_xla, several_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
@@ -273,8 +273,4 @@ def starts_anew(model: FileModel, call: CallSite) -> bool:
 
 def ends_the_run(model: FileModel, guard: Guard, node: cst.CSTNode) -> bool:
     """``if torch.isnan(loss): raise ValueError()`` before a node: it ends the other cores too."""
-    return (
-        isinstance(guard.node, cst.If)
-        and guard.node not in model.tree.ancestors(node)
-        and isinstance(last_of(guard.node.body), cst.Raise)
-    )
+    return refuses(guard.node) and guard.node not in model.tree.ancestors(node)

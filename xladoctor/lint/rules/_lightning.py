@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
-from xladoctor.lint.rules._constants import constant, of_settings
+from xladoctor.lint.rules._constants import constant, of_settings, option_defaults
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import entries, given
 from xladoctor.lint.rules._lightning_hooks import logs
@@ -83,11 +83,7 @@ def _settings(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]
 
 def _defaults(model: FileModel) -> dict[str, cst.BaseExpression]:
     """``parser.add_argument("--tpu_cores", default=8)``, ``parser.set_defaults(tpu_cores=8)``."""
-    found: dict[str, cst.BaseExpression] = {}
-    for call in model.methods("add_argument"):
-        for flag in map(model.literal, call.positional):
-            if isinstance(flag, str) and "default" in call.keywords:
-                found[flag.lstrip("-").replace("-", "_")] = call.keywords["default"]
+    found = dict(option_defaults(model))
     for call in model.methods("set_defaults"):
         found |= call.keywords
     return found

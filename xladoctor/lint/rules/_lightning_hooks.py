@@ -13,6 +13,7 @@ from xladoctor.lint.model.knowledge import (
     LIGHTNING_EVALS,
     LIGHTNING_STEPS,
 )
+from xladoctor.lint.rewrites.lightning import last_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,12 +45,7 @@ _HOOKS = (
 
 def is_lightning(model: FileModel, owner: Class) -> bool:
     """Whether the objects of a class are modules of Lightning, also by a base of the program."""
-    return "LightningModule" in _last_parts(model, owner)
-
-
-def _last_parts(model: FileModel, owner: Class) -> set[str]:
-    named = {base.rpartition(".")[2] for base in model.library_bases(owner)}
-    return named | model.bases(owner)
+    return "LightningModule" in last_parts(model, owner)
 
 
 def run_by_lightning(model: FileModel, function: Function, depth: int = _DEPTH) -> Function | None:
@@ -66,7 +62,7 @@ def run_by_lightning(model: FileModel, function: Function, depth: int = _DEPTH) 
 
 
 def _runs(model: FileModel, owner: Class, function: Function) -> bool:
-    if _DATA_MODULE in _last_parts(model, owner):
+    if _DATA_MODULE in last_parts(model, owner):
         return function.name in _OF_DATA
     return function.name not in _BEFORE and _is_of_lightning(model, owner)
 

@@ -142,9 +142,6 @@ def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     dataset = call.argument(0, "dataset")
     told = (model.tree.text(guard.test).lower() for guard in model.guards(call.node) if guard.when)
     if dataset is None or any("shard" in text for text in told):
-        return True
-    asked = (model.tree.text(one.test).lower() for one in model.guards(call.node) if one.when)
-    if any("shard" in test for test in asked):
         return True  # ``if sharded_by_folder:``
     for node in _made_of(model, dataset):
         if differs(model, node):

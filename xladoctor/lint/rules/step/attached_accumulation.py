@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name
-from xladoctor.lint.model.turns import names_accumulation
+from xladoctor.lint.model.turns import counts_micro_steps
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
@@ -88,19 +88,11 @@ def _of_one_step(model: FileModel, loop: Loop) -> bool:
     """
     if isinstance(loop.node, cst.For):
         over = loop.node.iter
-        if isinstance(over, cst.Tuple | cst.List) or _counts_micro_steps(model, over):
+        if isinstance(over, cst.Tuple | cst.List) or counts_micro_steps(over, model.name):
             return True
     callers = model.callers(loop.function) if loop.function is not None else ()
     around = (model.loop(call.node) for call in callers)
     return any(one is not None and one.kind is LoopKind.STEP for one in around)
-
-
-def _counts_micro_steps(model: FileModel, over: cst.BaseExpression) -> bool:
-    """``range(self.accumulation_steps)``."""
-    if not isinstance(over, cst.Call) or model.name(over.func) != "builtins.range":
-        return False
-    last = over.args[-1].value if over.args else None
-    return last is not None and names_accumulation(last)
 
 
 def _problem(
