@@ -121,6 +121,25 @@ class Function:
         self.of_class = "classmethod" in said or self.name == "__init_subclass__"
 
     @property
+    def is_bound(self) -> bool:
+        """Whether its first parameter is the object (or class) that it is called on."""
+        return self.owner is not None and not self.is_static
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The parameters that a call gives by their places: without ``self``."""
+        return self.parameters[1:] if self.is_bound else self.parameters
+
+    def place(self, parameter: str) -> int | None:
+        """Where a call gives a parameter: 0 for the first argument, -1 for ``self``.
+
+        None for one that is given by its name alone, or that there is not.
+        """
+        if parameter not in self.parameters:
+            return None
+        return self.parameters.index(parameter) - self.is_bound
+
+    @property
     def around(self) -> Iterator[Function]:
         """It and the functions around it, innermost first."""
         current: Function | None = self

@@ -296,13 +296,8 @@ def _trains(model: FileModel, call: CallSite, names: set[str], depth: int = 3) -
         maker = maker.methods.get("__init__")
     if maker is None or not given or depth == 0:
         return bool(given) and "optim" in call.last.lower()
-    bound = maker.owner is not None and not maker.is_static
-    known = {
-        name
-        for index, name in enumerate(maker.parameters[int(bound) :])
-        if call.argument(index, name) in given
-    }
-    known |= {f"self.{name}" for name in known if bound}
+    known = {name for name in maker.arguments if call.given_to(maker, name) in given}
+    known |= {f"self.{name}" for name in known if maker.is_bound}
     inner = [other for other in model.calls() if _is_within(other.function, maker)]
     return any(_trains(model, other, known, depth - 1) for other in inner)
 
