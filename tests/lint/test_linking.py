@@ -565,6 +565,46 @@ def test_what_makes_weights_equal_in_another_file(lint, equal):
     assert told == ([] if equal else ["XLA426"])
 
 
+@pytest.mark.parametrize("seed", ["torch.manual_seed(3)", "pass"])
+def test_weights_that_a_helper_draws_are_told_where_they_can_be_sent(lint, seed):
+    nets = """
+        import torch
+
+        class Net(torch.nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.out = torch.nn.Linear(width, 3)
+
+            def forward(self, x):
+                return self.out(x)
+
+        def wide():
+            net = Net(512)
+            return net
+    """
+    train = f"""
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+        import torch_xla.distributed.xla_multiprocessing as xmp
+        from nets import wide
+
+        def main(index, loader):
+            {seed}
+            device = xm.xla_device()
+            net = wide().to(device)
+            optim = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x in pl.MpDeviceLoader(loader, device):
+                optim.zero_grad()
+                net(x).mean().backward()
+                xm.optimizer_step(optim)
+
+        xmp.spawn(main, args=(LOADER,))
+    """
+    told = [row for row in lint(nets=nets, train=train) if row[2] == "XLA426"]
+    assert told == ([] if "manual" in seed else [("train.py", 11, "XLA426")])
+
+
 def test_the_master_alone_evaluates_with_a_function_of_another_file(lint):
     evaluate = """
         import torch

@@ -52,7 +52,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     seeds = list(seeded(model))
     for call in model.calls():
         made = (
-            makes_model(model, call)
+            (makes_model(model, call) and not _told_by_callers(model, call))
+            or _made_in_helper(model, call)
             or _made_elsewhere(model, call, seeds)
             or (call.node in handed and surely_draws(model, call.node))
         )
@@ -89,6 +90,24 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             related=entry_places(model, entry),
             fix=_fix(model, call),
         )
+
+
+def _made_in_helper(model: FileModel, call: CallSite) -> bool:
+    """``net = wide_resnet()`` of another file, which makes the model and gives it back.
+
+    It is told where it is called: there the weights are sent to all cores.
+    """
+    if not isinstance(call.target, Function) or model.is_here(call.target.node):
+        return False
+    return any(makes_model(model, model.call(maker)) for maker in makers_of(model, call.node))
+
+
+def _told_by_callers(model: FileModel, call: CallSite) -> bool:
+    """Whether a model is given back to functions of other files, all of them."""
+    callers = model.callers(call.function) if call.function is not None else ()
+    return bool(callers) and all(
+        not model.is_here(one.node) and call.node in makers_of(model, one.node) for one in callers
+    )
 
 
 def _only_evaluates(model: FileModel, entry: Entry) -> bool:
