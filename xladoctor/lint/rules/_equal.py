@@ -154,8 +154,7 @@ def _seed_before(model: FileModel, call: CallSite, seeds: list[Seed], depth: int
 
 def _comes_first(model: FileModel, one: CallSite, other: CallSite) -> bool:
     """Whether a call stands before another one of the same file, this or a linked one."""
-    parts = (part for part in (model, *model.linked) if part.is_here(other.node))
-    home = next(parts, model)
+    home = model.file_with(other.node)
     return home.is_here(one.node) and in_order(home, one.node, other.node)
 
 

@@ -155,7 +155,7 @@ def _of_class(model: FileModel, cls: Class, name: str, depth: int) -> Sequence[o
     parts = (model, *model.linked)
     if any(f"{cls.name}.{name}" in part.assigned for part in parts):
         return _UNKNOWN
-    home = next((part for part in parts if part.is_here(cls.node)), model)
+    home = model.file_with(cls.node)
     for line in cls.node.body.body:
         for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
             if isinstance(part, cst.Assign) and is_name(part.targets[0].target, name):

@@ -99,11 +99,14 @@ def _made_in_helper(model: FileModel, call: CallSite) -> bool:
     """
     if not isinstance(call.target, Function) or model.is_here(call.target.node):
         return False
-    return any(makes_model(model, model.call(maker)) for maker in makers_of(model, call.node))
+    made = [model.call(maker) for maker in makers_of(model, call.node)]
+    return bool(made) and all(
+        makes_model(model, one) and not _loaded_then(model.file_with(one.node), one) for one in made
+    )
 
 
 def _told_by_callers(model: FileModel, call: CallSite) -> bool:
-    """Whether a model is given back to functions of other files, all of them."""
+    """Whether a model is given back to functions of other files alone."""
     callers = model.callers(call.function) if call.function is not None else ()
     return bool(callers) and all(
         not model.is_here(one.node) and call.node in makers_of(model, one.node) for one in callers
@@ -263,14 +266,37 @@ def _runs_after(model: FileModel, made: CallSite, later: CallSite, depth: int = 
 def _loaded_then(model: FileModel, made: CallSite) -> bool:
     """``model = Net(); model.load_state_dict(...)`` in one branch: all cores load the same."""
     name = _bound(model, made)
+    if name is None:
+        return False
+    if _is_copied_into(model, made, name):
+        return True
     around = {(guard.node, guard.when) for guard in model.guards(made.node)}
-    return name is not None and any(
+    return any(
         call.receiver is not None
         and model.tree.text(call.receiver) == name
         and call.function is made.function
         and in_order(model, made.node, call.node)
         and all((guard.node, guard.when) in around for guard in model.guards(call.node))
         for call in model.methods("load_state_dict")
+    )
+
+
+def _is_copied_into(model: FileModel, made: CallSite, name: str) -> bool:
+    """``own = net.state_dict()`` and then ``own[key].copy_(other[key])``, as nanoGPT does."""
+    states = [
+        bound
+        for call in model.methods("state_dict")
+        if call.function is made.function
+        and call.receiver is not None
+        and model.tree.text(call.receiver) == name
+        and (bound := _bound(model, call)) is not None
+    ]
+    return any(
+        call.function is made.function
+        and isinstance(call.receiver, cst.Subscript)
+        and model.tree.text(call.receiver.value) in states
+        and in_order(model, made.node, call.node)
+        for call in model.methods("copy_")
     )
 
 
