@@ -586,6 +586,9 @@ NETS = """
                 own[key].copy_(other[key].t() if "proj" in key else other[key])
             return net
 
+        def load_part(self, path):
+            self.out.load_state_dict(torch.load(path))
+
     def wide():
         net = Net(512)
         return net
@@ -598,6 +601,7 @@ NETS = """
         ("pass", "wide()", True),
         ("torch.manual_seed(3)", "wide()", False),
         ("pass", 'Net.converted("org/net")', False),
+        ("net = wide(); net.load_part(PATH)", "net", False),
     ],
 )
 def test_weights_that_a_helper_draws_are_told_where_they_can_be_sent(lint, seed, made, told):

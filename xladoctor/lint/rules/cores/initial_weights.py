@@ -99,9 +99,10 @@ def _made_in_helper(model: FileModel, call: CallSite) -> bool:
     """
     if not isinstance(call.target, Function) or model.is_here(call.target.node):
         return False
-    made = [model.call(maker) for maker in makers_of(model, call.node)]
+    made = [(model.file_with(maker), maker) for maker in makers_of(model, call.node)]
     return bool(made) and all(
-        makes_model(model, one) and not _loaded_then(model.file_with(one.node), one) for one in made
+        makes_model(home, home.call(maker)) and not _loaded_then(home, home.call(maker))
+        for home, maker in made
     )
 
 
