@@ -159,7 +159,7 @@ def _loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
         if not _is_net(model, call.receiver) or not _trained_after(model, call, guard):
             continue
         problem = model.problem(
-            call.node,
+            _under(model, call, guard),
             "only the master core loads these weights: the others start from what they have, and "
             "gradients are averaged, weights never",
             suggestion=f"load them on all cores, or {_ADVICE}",
@@ -167,6 +167,16 @@ def _loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
         )
         sure = _is_sure(guard) and not sometimes(model, call, besides=guard)
         yield sure, problem
+
+
+def _under(model: FileModel, call: CallSite, guard: Guard, depth: int = 3) -> cst.Call:
+    """The call under a condition that is this one, or runs it: ``if master: restore(net)``."""
+    if depth and call.function is not None and call.function is not model.function_of(guard.node):
+        for caller in model.callers(call.function):
+            found = _under(model, caller, guard, depth - 1)
+            if model.is_here(found) and any(one.node is guard.node for one in model.guards(found)):
+                return found
+    return call.node
 
 
 def _is_net(model: FileModel, node: cst.BaseExpression) -> bool:
