@@ -6,7 +6,7 @@ All programs are invented. ``# !XLA305`` marks the line of the optimizer that tr
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import found, marks, marks_in_files, told_in_files
 
 HEAD = """\
 import torch
@@ -285,3 +285,39 @@ def test_the_optimizer_is_made_before_another_function_moves(spelling):
 @pytest.mark.parametrize("spelling", SOUND)
 def test_what_is_moved_in_time_is_no_problem(spelling):
     assert "XLA305" not in {code for _, code in found(HEAD + SOUND[spelling])}
+
+
+STARTED = """\
+import torch_xla.distributed.xla_multiprocessing as xmp
+from train import train
+if __name__ == "__main__":
+    xmp.spawn(train, args=({"lr": 0.1},))
+"""
+TRAIN = """\
+import torch
+import torch_xla.core.xla_model as xm
+from kept import restore
+def train(index, flags):
+    device = xm.xla_device()
+    net = torch.nn.Linear(4, 4)
+    adam = torch.optim.Adam(net.parameters(), lr=flags["lr"])  # !XLA305
+    restore(net, adam, device)
+    for x in flags["data"]:
+        adam.zero_grad()
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+"""
+KEPT = """\
+import torch
+def restore(net, adam, device):
+    saved = torch.load("last.pt", map_location="cpu")
+    net.load_state_dict(saved["net"])
+    net.to(device)
+    adam.load_state_dict(saved["adam"])
+"""
+
+
+def test_an_optimizer_is_told_where_it_is_made_not_where_the_cores_start(tmp_path):
+    files = {"start.py": STARTED, "train.py": TRAIN, "kept.py": KEPT}
+    told = told_in_files(tmp_path, files, {"XLA305"})
+    assert told == marks_in_files(files)

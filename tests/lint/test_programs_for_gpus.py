@@ -76,6 +76,11 @@ ASKED = ("XLA101", "XLA111", "XLA203", "XLA301", "XLA401", "XLA603")
         "device = torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
         "device = torch.empty(1, device='cuda').device",
         "device = nn.Linear(1, 1).to('cuda:1').weight.device",
+        """if ARGS.no_cuda or local_rank < 0:
+        usable = torch.cuda.is_available() and not ARGS.no_cuda
+        device = torch.device('cuda' if torch.cuda.is_available() and usable else 'cpu')
+    else:
+        device = torch.device('cuda', local_rank)""",
     ],
 )
 def test_what_only_scripts_for_gpus_import_is_silent(tmp_path, placed):

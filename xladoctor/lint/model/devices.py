@@ -193,9 +193,8 @@ class Devices:
             tree.module_of(x) for x in gpu_programs.moves_to_gpu(tree, names) if self._is_sure(x)
         }
         needs = {tree.module_of(x) for x in gpu_programs.needs_gpu(tree, names) if self._is_sure(x)}
-        takes = {
-            tree.module_of(x) for x in gpu_programs.chooses_gpu(tree, names) if self._is_sure(x)
-        }
+        # Without a word of XLA in the file, a condition chooses between a GPU and the CPU at most.
+        takes = {tree.module_of(x) for x in gpu_programs.chooses_gpu(tree, names)}
         bound = {x for x in moves | needs if not self._believes(x) and not self._serves_xla(x)}
         found = {x for x in moves | takes if x in moves or not self._believes(x)}
         return gpu_programs.with_helpers(

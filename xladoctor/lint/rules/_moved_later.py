@@ -68,9 +68,13 @@ class Made:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
-    """A model that was moved to the device; ``always``: no condition decides about it."""
+    """A model that was moved to the device; ``always``: no condition decides about it.
+
+    ``seen`` is what is seen of the move from here.
+    """
 
     call: CallSite
+    seen: CallSite
     model: Thing
     always: bool
 
@@ -103,7 +107,7 @@ def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallS
         if not isinstance(event, Moved) or event.model in moved or event.model not in made.models:
             continue
         again = (item for item in later[index:] if isinstance(item, Made))
-        if event.call.function is made.function is not None:
+        if event.call.function is made.function is not None or event.seen is made.call:
             return None  # all in one function, whose own file tells it
         if not event.always or any(event.model in item.models for item in again):
             return None
@@ -224,11 +228,12 @@ class _Run:
         if call.method == "to" and call.name is None and held is not None:
             device = call.argument(0, "device")
             if device is not None and self._model.value(device).kind is Kind.DEVICE:
-                self.events.append(Moved(call, held, self._sure and self._is_sure(node)))
+                sure = self._sure and self._is_sure(node)
+                self.events.append(Moved(call, self._seen_from_here(call), held, sure))
             return held
         if call.name == FSDP:
             wrapped = Thing()
-            self.events.append(Moved(call, wrapped, always=True))
+            self.events.append(Moved(call, self._seen_from_here(call), wrapped, always=True))
             return wrapped
         if call.method in _PARAMETERS:
             return Thing(taken=self._taken(node, names))
@@ -310,7 +315,7 @@ class _Run:
         return tuple(dict.fromkeys(found))
 
     def _seen_from_here(self, made: CallSite) -> CallSite:
-        """What makes an optimizer, or the call of this file that leads to it in another one."""
+        """A call, or the one of this file that leads to it in another one."""
         return next(
             (one for one in (made, *reversed(self._calls)) if self._model.is_here(one.node)), made
         )
