@@ -291,8 +291,9 @@ class CallEvaluator:
         if called.kind is Kind.OBJECT and called.instance is None:
             # Of another package: who takes what it gives back to the host believes it elsewhere.
             local, there = any_local(values), any_on_device(values)
-            if there and (called.type_name or "").startswith("torchmetrics."):
-                return Value(Kind.DEVICE_TENSOR, origin=node, local=local)  # a metric's own result
+            name = called.type_name or ""
+            if there and name.startswith(know.GIVE_TENSORS) and not name.endswith(know.GIVE_OTHERS):
+                return Value(Kind.DEVICE_TENSOR, origin=node, local=local)
             return Value(local=local, made_of_device=there)
         if called == UNKNOWN and result == UNKNOWN:
             # From a module that is imported with a star, or handed on.

@@ -231,6 +231,13 @@ LOADER_NAME = patterns.lazy(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)",
 
 #: PyTorch's loader, by its names.
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+#: Classes whose objects, called, give tensors where those are that they are given.
+GIVE_TENSORS = (
+    "torchmetrics.", "torchaudio.transforms.", "torchvision.transforms.", "kornia.augmentation.",
+    "torch_audiomentations.",
+)  # fmt: skip
+#: Of these, what may make something else of them on the way.
+GIVE_OTHERS = ("Compose", "ToPILImage", "PILToTensor", "Lambda")
 #: A model that calls the modules it holds one after the other, and all that hold some.
 SEQUENTIAL = "torch.nn.Sequential"
 MODULE_HOLDERS = frozenset({SEQUENTIAL, "torch.nn.ModuleDict", "torch.nn.ModuleList"})

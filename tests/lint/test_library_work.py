@@ -1,0 +1,478 @@
+"""What libraries are given to run: Fabric, Lightning's modules, transforms, rollouts of agents.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks, marks_in_files, told_in_files
+
+FABRIC = """\
+import lightning as L
+import torch
+from lightning.fabric.strategies import FSDPStrategy, SingleDeviceXLAStrategy, XLAStrategy
+from shop import dataset, network
+
+
+def train(fabric, epochs):
+    net = network()
+    net, adam = fabric.setup(net, torch.optim.AdamW(net.parameters()))
+    loader = fabric.setup_dataloaders(dataset())
+    for x, y in loader:
+        loss = (net(x) - y).pow(2).mean()
+        adam.zero_grad()
+        fabric.backward(loss)
+        adam.step()
+"""
+LIT = """\
+import lightning as L
+import torch
+from lightning.pytorch.demos import boring_classes
+from torch import nn
+
+
+class Lit(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(8, 2)
+        self.seen = []
+        self.total = 0.0
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+"""
+FITTED = """\
+
+
+trainer = L.Trainer(accelerator="tpu", devices=4)
+trainer.fit(Lit())
+"""
+XLA = """\
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from torch import nn
+"""
+
+#: Programs by what they are about.
+PROGRAMS = {
+    "XLA449: Fabric whose work is called": f"""\
+{FABRIC}
+
+def main(tpu=True):
+    if tpu:
+        strategy = XLAStrategy(sync_module_states=False)
+    else:
+        strategy = FSDPStrategy()
+    fabric = L.Fabric(devices=4, strategy=strategy)
+    fabric.print("ready")
+    train(fabric, 3)  # !XLA449
+
+
+if __name__ == "__main__":
+    main()
+""",
+    "XLA449: Fabric on a number of cores, in the module": f"""\
+{FABRIC}
+
+fabric = L.Fabric(accelerator="tpu", devices=8, precision="bf16-true")
+train(fabric, 3)  # !XLA449
+""",
+    "XLA449: Fabric that is set up where it is made": """\
+import lightning as L
+import torch
+from shop import dataset, network
+
+fabric = L.Fabric(accelerator="tpu", strategy="xla", devices="auto")  # !XLA449
+net = network()
+net, adam = fabric.setup(net, torch.optim.AdamW(net.parameters()))
+for x, y in fabric.setup_dataloaders(dataset()):
+    fabric.backward((net(x) - y).pow(2).mean())
+    adam.step()
+""",
+    "XLA449: launched without a function": f"""\
+{FABRIC}
+
+def main():
+    fabric = L.Fabric(accelerator="tpu", devices=4)
+    fabric.launch()  # !XLA449
+    train(fabric, 3)
+""",
+    "XLA449: launched as it should be": f"""\
+{FABRIC}
+
+def main(debug):
+    fabric = L.Fabric(accelerator="tpu", devices=4)
+    if debug:
+        train(fabric, 1)
+    else:
+        fabric.launch(train, 3)
+""",
+    "XLA449: one core, or as many as there are": f"""\
+{FABRIC}
+
+def one():
+    fabric = L.Fabric(accelerator="tpu", devices=1)
+    train(fabric, 3)
+
+
+def single():
+    fabric = L.Fabric(accelerator="tpu", strategy=SingleDeviceXLAStrategy(device=0))
+    train(fabric, 3)
+
+
+def all_there_are():
+    fabric = L.Fabric(accelerator="tpu")
+    train(fabric, 3)
+
+
+def gpus():
+    fabric = L.Fabric(accelerator="cuda", devices=4, strategy=FSDPStrategy())
+    fabric.launch()
+    train(fabric, 3)
+""",
+    "XLA449: Fabric that somebody else gets": f"""\
+{FABRIC}
+
+def make():
+    fabric = L.Fabric(accelerator="tpu", devices=4)
+    return fabric
+
+
+class Runner:
+    def __init__(self):
+        self.fabric = L.Fabric(accelerator="tpu", devices=4)
+
+    def run(self):
+        train(self.fabric, 3)
+""",
+    "XLA901: optimizers that are set up by themselves": """\
+import lightning as L
+import torch
+from lightning.fabric.strategies import XLAStrategy
+from shop import dataset, network
+
+
+def work(fabric):
+    net = fabric.setup(network())
+    adam = torch.optim.AdamW(net.parameters())
+    adam = fabric.setup_optimizers(adam)  # !XLA901
+    for x, y in fabric.setup_dataloaders(dataset()):
+        fabric.backward((net(x) - y).pow(2).mean())
+        adam.step()
+
+
+fabric = L.Fabric(devices="auto", strategy=XLAStrategy())
+fabric.launch(work)
+""",
+    "XLA901: optimizers under sharded weights, and elsewhere": """\
+import lightning as L
+import torch
+from lightning.fabric.strategies import XLAFSDPStrategy
+from shop import dataset, network
+
+
+def work(fabric):
+    net = fabric.setup_module(network())
+    adam = fabric.setup_optimizers(torch.optim.AdamW(net.parameters()))
+    for x, y in fabric.setup_dataloaders(dataset()):
+        fabric.backward((net(x) - y).pow(2).mean())
+        adam.step()
+
+
+fabric = L.Fabric(accelerator="tpu", devices=4, strategy=XLAFSDPStrategy())
+fabric.launch(work)
+""",
+    "XLA901: two kinds of Fabric": """\
+import lightning as L
+import torch
+from shop import network
+
+
+def tpus():
+    fabric = L.Fabric(accelerator="tpu", devices=4)
+    fabric.launch(work)
+
+
+def work(fabric):
+    net, adam = fabric.setup(network(), torch.optim.SGD(network().parameters(), lr=0.1))
+
+
+def gpus():
+    fabric = L.Fabric(accelerator="cuda", devices=4)
+    fabric.launch()
+    adam = fabric.setup_optimizers(torch.optim.SGD(network().parameters(), lr=0.1))
+""",
+    "XLA315: losses that a module keeps": f"""\
+{LIT}
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = nn.functional.cross_entropy(self.net(x), y)
+        self.seen.append(loss)  # !XLA315
+        self.total += loss  # !XLA315
+        return {{"loss": loss}}
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        loss = nn.functional.cross_entropy(self.net(x), y)
+        self.seen.append(loss)
+        return loss
+{FITTED}""",
+    "XLA315: what a module may keep": f"""\
+{LIT}
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = nn.functional.cross_entropy(self.net(x), y)
+        with torch.no_grad():
+            norm = self.net.weight.norm()
+        self.seen.append(loss.detach())
+        self.seen.append(norm)
+        self.total = 0.0
+        self.total += loss
+        return loss
+{FITTED}""",
+    "XLA315: losses that a Trainer keeps": """\
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+
+
+class Keeping(Trainer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.kept = []
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        outputs = model(**inputs)
+        loss = outputs.loss
+        self.kept.append(loss)  # !XLA315
+        return (loss, outputs) if return_outputs else loss
+""",
+    "XLA205: places that a loop of Fabric's counts": """\
+import lightning as L
+import torch
+from shop import dataset, network
+
+
+@torch.no_grad()
+def check(fabric, net, loader):
+    losses = torch.zeros(100, device=fabric.device)
+    spread = torch.zeros(100)
+    for k, (x, y) in enumerate(loader):
+        losses[k] = (net(x) - y).pow(2).mean().item()  # !XLA205
+        spread[0] += k
+    return losses.mean()
+
+
+def work(fabric):
+    net = fabric.setup(torch.nn.Linear(8, 2))
+    check(fabric, net, fabric.setup_dataloaders(dataset()))
+
+
+fabric = L.Fabric(accelerator="tpu", devices=4)
+fabric.launch(work)
+""",
+    "XLA205: what a rollout keeps": f"""\
+{XLA}
+import gymnasium as gym
+
+
+def play(policy, optimizer, steps, rounds):
+    device = torch_xla.device()
+    envs = gym.make_vec("CartPole-v1", 8)
+    policy = policy.to(device)
+    seen = torch.zeros((steps, 8, 4), device=device)
+    rewards = np.zeros((steps, 8))
+    for _ in range(rounds):
+        state, _ = envs.reset()
+        state = torch.as_tensor(state, device=device)
+        for step in range(steps):
+            seen[step] = state  # !XLA205
+            with torch.no_grad():
+                action = policy(state).argmax(1)
+            state, rewards[step], *_ = envs.step(action.cpu().numpy())
+            state = torch.as_tensor(state, device=device)
+        loss = policy(seen.flatten(0, 1)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+""",
+    "XLA205: what a rollout keeps on the host": f"""\
+{XLA}
+import gymnasium as gym
+
+
+def play(policy, optimizer, steps, rounds):
+    device = torch_xla.device()
+    envs = gym.make_vec("CartPole-v1", 8)
+    policy = policy.to(device)
+    seen = np.zeros((steps, 8, 4), dtype=np.float32)
+    for _ in range(rounds):
+        state, _ = envs.reset()
+        for step in range(steps):
+            seen[step] = state
+            with torch.no_grad():
+                action = policy(torch.as_tensor(state, device=device)).argmax(1)
+            state, *_ = envs.step(action.cpu().numpy())
+        loss = policy(torch.as_tensor(seen, device=device).flatten(0, 1)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        torch_xla.sync()
+""",
+    "XLA108: a table of the host, counted by what is on the device": f"""\
+{XLA}
+
+@torch.no_grad()
+def confusion(model, loader, classes):
+    device = torch_xla.device()
+    model = model.to(device)
+    table, other = np.zeros((classes, classes)), torch.zeros(classes, classes)
+    hits = [0] * classes
+    for x, y in pl.MpDeviceLoader(loader, device):
+        guess = model(x).argmax(1)
+        for t, p in zip(y.view(-1), guess.view(-1)):
+            table[t.long(), p.long()] += 1  # !XLA108
+            other[t, p] += 1  # !XLA108
+        for t in guess.cpu():
+            table[t, 0] += 1
+        for i in range(classes):
+            hits[i] += 1
+            table[i, i] += 1
+    return table, other, hits
+""",
+    "XLA104 XLA202: what transforms give": f"""\
+{XLA}
+import torchaudio
+from torchvision import transforms
+
+
+class Ears(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.db = torchaudio.transforms.AmplitudeToDB()
+        self.flip = transforms.RandomHorizontalFlip()
+        self.last = nn.Linear(64, 10)
+
+    def forward(self, waves):
+        loud = self.db(waves)
+        if loud.max() > 3:  # !XLA104
+            loud = loud / 2
+        flipped = self.flip(loud)
+        kept = flipped[flipped > 0]  # !XLA202
+        return self.last(flipped) + kept.mean()
+
+
+class Clips(torch.utils.data.Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+        self.db = torchaudio.transforms.AmplitudeToDB()
+
+    def __getitem__(self, i):
+        wave, _ = torchaudio.load(self.paths[i])
+        loud = self.db(wave)
+        return loud[loud > 0] if loud.max() > 3 else loud
+
+
+def train(loader, optimizer):
+    device = torch_xla.device()
+    model = Ears().to(device)
+    for waves, y in pl.MpDeviceLoader(loader, device):
+        loss = nn.functional.cross_entropy(model(waves), y)
+        optimizer.zero_grad()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+""",
+    "XLA603: a helper moves what plain loaders give, beside a device loader": f"""\
+{XLA}
+from torch.utils.data import DataLoader
+
+DEVICE = torch_xla.device()
+
+
+class Runner:
+    def __init__(self, model, criterion, adam):
+        self.model = model.to(DEVICE)
+        self.criterion = criterion
+        self.adam = adam
+
+    def _answer(self, x, y):
+        if isinstance(x, list):
+            x = [one.to(DEVICE) for one in x]  # !XLA603
+            return self.model(*x), y.to(DEVICE)
+        x = x.to(DEVICE)
+        return self.model(x), y.to(DEVICE)
+
+    def run(self, rows):
+        self.fit(DataLoader(rows, batch_size=8, drop_last=True))
+
+    def fit(self, loader):
+        for x, y in loader:
+            out, y = self._answer(x, y)
+            loss = self.criterion(out, y)
+            self.adam.zero_grad()
+            loss.backward()
+            xm.optimizer_step(self.adam, barrier=True)
+
+    def fit_on_cores(self, loader):
+        for x, y in pl.MpDeviceLoader(loader, DEVICE):
+            loss = self.criterion(self.model(x), y)
+            self.adam.zero_grad()
+            loss.backward()
+            xm.optimizer_step(self.adam)
+
+    @torch.no_grad()
+    def check(self, rows=None):
+        for x, y in rows or self.rows:
+            out, y = self._answer(x, y)
+            self.criterion(out, y)
+            torch_xla.sync()
+""",
+}
+
+
+@pytest.mark.parametrize("about", PROGRAMS)
+def test_each_mark_is_told_and_nothing_else_of_the_same_rules(about):
+    asked = about.partition(":")[0].split()
+    program = PROGRAMS[about]
+    told = {(row, code) for row, code in found(program) if code in asked}
+    assert told == marks(program)
+
+
+@pytest.mark.parametrize("about", [one for one in PROGRAMS if 'r="tpu"' in PROGRAMS[one]])
+def test_the_same_on_other_devices_is_left_alone(about):
+    program = PROGRAMS[about].replace('accelerator="tpu"', 'accelerator="cuda"')
+    for strategy in ("XLAStrategy()", "XLAFSDPStrategy()", '"xla"'):
+        program = program.replace(strategy, '"ddp"')
+    if "XLAStrategy" in program:
+        pytest.skip("asks for XLA by a class")
+    assert [item for item in found(program) if item[1] not in {"XLA706", "XLA708"}] == []
+
+
+def test_a_fabric_of_another_file_is_launched_there(tmp_path):
+    files = {
+        "work.py": f"{FABRIC}\n\nfabric = L.Fabric(accelerator='tpu', devices=4)\n",
+        "start.py": "from work import fabric, train\n\nfabric.launch(train, 3)\n",
+        "look.py": """\
+import lightning as L
+
+
+def look():
+    other = L.Fabric(accelerator="cuda", devices=1)
+    other.launch()
+""",
+        "main.py": f"""\
+{FABRIC}
+from look import look
+
+
+def main():
+    fabric = L.Fabric(accelerator="tpu", devices=4)
+    train(fabric, 3)  # !XLA449
+""",
+    }
+    assert told_in_files(tmp_path, files, {"XLA449"}) == marks_in_files(files)
