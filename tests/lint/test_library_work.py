@@ -277,6 +277,82 @@ class Keeping(Trainer):
 
 Lit().show()
 """,
+    "XLA407: processes of one that has the device": f"""\
+{XLA}
+import torch.multiprocessing as mp
+
+
+def learn(rank, model, device):
+    model = model.to(device)
+    model(torch.randn(4, 4, device=device)).mean().backward()
+
+
+def learn_alone(rank):
+    learn(rank, nn.Linear(4, 4), torch_xla.device())
+
+
+def by_hand(count):
+    device = xm.xla_device()  # !XLA407
+    ranks = [mp.Process(target=learn, args=(i, nn.Linear(4, 4), device)) for i in range(count)]
+    for one in ranks:
+        one.start()
+
+
+def in_a_context(count):
+    start = torch_xla.device()
+    ctx = mp.get_context("spawn")
+    for rank in range(count):
+        ctx.Process(target=learn_alone, args=(rank,)).start()
+""",
+    "XLA407: processes in a context": f"""\
+{XLA}
+import torch.multiprocessing as mp
+
+
+def pick():
+    return torch_xla.device()
+
+
+def learn(rank, device):
+    nn.Linear(4, 4).to(pick())
+
+
+def main(count):
+    device = pick()  # !XLA407
+    ctx = mp.get_context("spawn")
+    for rank in range(count):
+        ctx.Process(target=learn, args=(rank, device)).start()
+""",
+    "XLA407: processes that leave the device alone, or come before it": f"""\
+{XLA}
+import multiprocessing
+
+
+def play(queue, make_env):
+    env = make_env()
+    queue.put(env.step(0))
+
+
+def learn(rank):
+    nn.Linear(4, 4).to(torch_xla.device())
+
+
+def players(make_env):
+    device = torch_xla.device()
+    queue = multiprocessing.Queue()
+    multiprocessing.Process(target=play, args=(queue, make_env)).start()
+    return nn.Linear(4, 4).to(device)
+
+
+def first(count):
+    for rank in range(count):
+        multiprocessing.Process(target=learn, args=(rank,)).start()
+
+
+def then():
+    first(1)
+    return torch_xla.device()
+""",
     "XLA205: places that a loop of Fabric's counts": """\
 import lightning as L
 import torch

@@ -79,4 +79,4 @@ def _made_there(model: FileModel, made: cst.CSTNode | None) -> bool:
     device = model.call(made).keywords.get("device")
     if not isinstance(device, cst.Attribute) or device.attr.value != "device":
         return False
-    return model.value(device).kind is Kind.DEVICE and model.on_xla(made) is OnXla.YES
+    return model.value(device).kind is Kind.DEVICE and model.on_xla(made) is not OnXla.NO
