@@ -353,6 +353,52 @@ def then():
     first(1)
     return torch_xla.device()
 """,
+    "XLA305: an optimizer of a class that is chosen": f"""\
+{XLA}
+
+class Runner:
+    def __init__(self, model, criterion):
+        self.model = model
+        self.criterion = criterion
+
+    def _begin(self, opt_class, settings):
+        self.optimizer = opt_class(self.model.parameters(), **settings)  # !XLA305
+
+    def fit(self, opt_class, settings, loader):
+        self._begin(opt_class, settings)
+        self._epoch(loader)
+
+    def _epoch(self, loader):
+        device = torch_xla.device()
+        self.model = self.model.to(device)
+        for x, y in pl.MpDeviceLoader(loader, device):
+            self.optimizer.zero_grad()
+            self.criterion(self.model(x), y).backward()
+            xm.optimizer_step(self.optimizer)
+""",
+    "XLA302: an optimizer that a name chooses": f"""\
+{XLA}
+OPTIMIZERS = {{"sgd": torch.optim.SGD, "adam": torch.optim.Adam}}
+
+
+def train(index, net, loader, name):
+    device = torch_xla.device()
+    net = net.to(device)
+    trained = getattr(torch.optim, name)(net.parameters(), lr=0.1)
+    other = OPTIMIZERS[name](net.parameters())
+    for x in pl.MpDeviceLoader(loader, device):
+        trained.zero_grad()
+        net(x).mean().backward()
+        trained.step()  # !XLA302
+    for x in pl.MpDeviceLoader(loader, device):
+        other.zero_grad()
+        net(x).mean().backward()
+        other.step()  # !XLA302
+
+
+if __name__ == "__main__":
+    torch_xla.launch(train, args=(nn.Linear(4, 4), [], "SGD"))
+""",
     "XLA205: places that a loop of Fabric's counts": """\
 import lightning as L
 import torch

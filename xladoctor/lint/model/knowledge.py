@@ -218,6 +218,11 @@ SETTINGS_NAME = patterns.lazy(
     r"^(args?|flags|opts?|options|config|conf|cfg|hparams|hps?)$", re.IGNORECASE
 )
 OPTIMIZER_NAME = patterns.lazy(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
+#: What programs call the class of an optimizer that a setting chose, or several of them.
+OPTIMIZER_CLASS_NAME = patterns.lazy(
+    r"(^|_)(optimi[sz]ers?|optims?|opts?)_?(class|cls|type|fn|factory|map|by_name)?(es)?$",
+    re.IGNORECASE,
+)
 LOSS_NAME = patterns.lazy(
     r"(^|_)(criterion|loss_?fn|loss_?func|loss_function|objective)(\d?$|_)", re.IGNORECASE
 )
