@@ -399,6 +399,66 @@ def train(index, net, loader, name):
 if __name__ == "__main__":
     torch_xla.launch(train, args=(nn.Linear(4, 4), [], "SGD"))
 """,
+    "XLA203: slices of examples": f"""\
+{XLA}
+
+def replay(net, optimizer, examples, rounds):
+    device = torch_xla.device()
+    net = net.to(device)
+    for _ in range(rounds):
+        for i in range(0, len(examples), 64):  # !XLA203
+            batch = examples[i : i + 64]
+            states = torch.stack([state for state, _ in batch]).to(device)
+            optimizer.zero_grad()
+            net(states).mean().backward()
+            optimizer.step()
+            torch_xla.sync()
+
+
+def tensors(net, optimizer, x, size):
+    device = torch_xla.device()
+    net = net.to(device)
+    total = x.shape[0]
+    order = torch.randperm(total)
+    for start in range(0, total, size):  # !XLA203
+        end = min(start + size, total)
+        optimizer.zero_grad()
+        net(x[order[start:end]].to(device)).mean().backward()
+        optimizer.step()
+        torch_xla.sync()
+""",
+    "XLA203: slices that are whole": f"""\
+{XLA}
+
+def learn(net, optimizer, x):
+    optimizer.zero_grad()
+    net(x.to(torch_xla.device())).mean().backward()
+    optimizer.step()
+    torch_xla.sync()
+
+
+def work(net, optimizer, x, args):
+    net = net.to(torch_xla.device())
+    for i in range(0, len(x) - 63, 64):
+        learn(net, optimizer, x[i : i + 64])
+    for i in range(0, len(x) // 64 * 64, 64):
+        learn(net, optimizer, x[i : i + 64])
+    for i in range(0, args.batch_size, args.minibatch_size):
+        learn(net, optimizer, x[i : i + args.minibatch_size])
+    for i in range(0, len(x), 64):
+        part = x[i : i + 64]
+        if len(part) < 64:
+            continue
+        learn(net, optimizer, part)
+    for i in range(0, len(x), 64):
+        learn(net, optimizer, nn.functional.pad(x[i : i + 64], (0, 0, 0, 64)))
+    for i in range(0, len(x), 1):
+        learn(net, optimizer, x[i : i + 1])
+    with torch.no_grad():
+        for i in range(0, len(x), 64):
+            out = net(x[i : i + 64].to(torch_xla.device()))
+            torch_xla.sync()
+""",
     "XLA205: places that a loop of Fabric's counts": """\
 import lightning as L
 import torch
