@@ -14,6 +14,7 @@ from xladoctor.lint.model.per_batch import CalledPerBatch
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.training import Training, method, steps_environment
 from xladoctor.lint.model.turns import counts_micro_steps, last_of
+from xladoctor.lint.model.unit_tests import UnitTests
 from xladoctor.lint.model.values import UNKNOWN, Kind
 from xladoctor.lint.model.without_gradients import WithoutGradients
 
@@ -49,6 +50,7 @@ class Loops:
         self._around = self._nesting.around
         self._training = Training(tree, names, flow, graph, self._nesting)
         self._without = WithoutGradients(tree, names, graph)
+        self._tests = UnitTests(tree, flow)
         self._sources = LoopSources(tree, names, flow)
         self._per_batch = CalledPerBatch(tree, names, flow, self._training)
 
@@ -78,6 +80,7 @@ class Loops:
             if (loop := self._around[call]) is not None
             and self._training.trains(call)
             and not _has_one_turn(loop)
+            and not self._tests.hold(loop)
         }
         steps |= {outer for loop in steps if (outer := self._of_micro_steps(loop)) is not None}
         kinds: dict[LoopNode, LoopKind] = {}
@@ -136,7 +139,12 @@ class Loops:
 
     def _batch_loop(self, node: LoopNode) -> LoopKind:
         """The kind of a loop that does not train itself, by what it goes over."""
-        if _runs_once(node) or self._sources.over_modules(node) or self._asks_a_person(node):
+        if (
+            self._tests.hold(node)
+            or _runs_once(node)
+            or self._sources.over_modules(node)
+            or self._asks_a_person(node)
+        ):
             return LoopKind.OTHER
         named = self._sources.over_batches(node)
         if not named and any(
