@@ -140,7 +140,7 @@ class Reads:
                     yield from literal_parts(made)
 
     def _device_tensor(self, nodes: Sequence[cst.BaseExpression]) -> cst.BaseExpression | None:
-        return next((node for node in nodes if self._model.value(node).is_device_tensor), None)
+        return next((node for node in nodes if _is_read(self._model.value(node))), None)
 
     def stores(self) -> Iterator[Event]:
         """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
@@ -186,6 +186,11 @@ def processed(call: CallSite) -> Sequence[cst.BaseExpression]:
         return [*call.positional, *call.keywords.values()]
     sure = know.PROCESSOR_NAME.search(last) and not know.OF_PROCESSORS.isdisjoint(call.keywords)
     return [*named, *(call.positional if sure else ())]
+
+
+def _is_read(value: Value) -> bool:
+    """A device tensor, or on each road one or some: ``return ids if mask is None else (ids, mask)``."""
+    return value.is_device_tensor or (bool(value.roads) and value.holds_device_tensor)
 
 
 def _is_cast(name: str) -> bool:

@@ -14,7 +14,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
-from xladoctor.lint.rules._generation import generations
+from xladoctor.lint.rules._generation import after_an_epoch, generations, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _JOINS = frozenset(f"torch.{name}" for name in ("cat", "concat", "hstack", "vstack"))
 #: The Trainer's own, which take what there is and what is new.
 _JOINS_OF_TRANSFORMERS = frozenset(
-    f"transformers.trainer_pt_utils.{name}"
+    f"transformers.{module}.{name}"
+    for module in ("trainer_pt_utils", "trainer_utils", "trainer")
     for name in ("nested_concat", "torch_pad_and_concatenate")
 )
 _LONGER = frozenset({"append", "extend"})
@@ -216,21 +217,26 @@ def _texts(model: FileModel) -> Iterator[Problem]:
         around_it = model.loop(call.node)
         if loop is None and around_it is not None and around_it.kind is LoopKind.OTHER:
             loop = around_it if model.on_xla(call.node) is not OnXla.NO else None
-        told = "cache_implementation" in call.keywords or _has_settings(model, call)
-        if loop is not None and not told:
+        hook = after_an_epoch(model, call.node) if loop is None else None
+        asked = {*call.keywords, *unpacked(model, call)}
+        told = "cache_implementation" in asked or _has_settings(model, call)
+        if (loop is not None or hook is not None) and not told:
             yield model.problem(
                 call.node,
                 "the texts and the cache of generate grow by each token: every length is another "
                 "shape, which is compiled",
                 suggestion='cache_implementation="static", with prompts padded to one length',
-                related=[loop_place(model, loop)],
+                related=[
+                    *([loop_place(model, loop)] if loop is not None else []),
+                    *([model.place(hook.node, "the Trainer calls it")] if hook is not None else []),
+                ],
             )
 
 
 def _has_settings(model: FileModel, call: CallSite) -> bool:
     """``generate(**settings)``, where anything may stand; not ``**inputs`` of a tokenizer."""
-    starred = [argument.value for argument in call.node.args if argument.star]
-    return any(not model.value(value).holds_device_tensor for value in starred)
+    starred = [model.value(argument.value) for argument in call.node.args if argument.star]
+    return any(not value.holds_device_tensor and value.entries is None for value in starred)
 
 
 def _is_same(model: FileModel, part: cst.BaseExpression, target: cst.BaseExpression) -> bool:
