@@ -103,12 +103,17 @@ def _reads_files(
     return next(filter(None, found), None)
 
 
-def _made_by(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.Call]:
+def _made_by(
+    model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH
+) -> Iterator[cst.Call]:
     """The calls that make what an expression holds, on whichever way."""
     made = sources(model, node)
     if made is None and isinstance(node, cst.Name):
         bound = (item.node for item in model.bindings(node.value, node) if item.kind == "assign")
         made = [one for one in bound if isinstance(one, cst.BaseExpression)]
+        for one in made if depth else ():  # ``train, rest = dataset, None`` on one of the ways
+            if isinstance(one, cst.Name) and one.value != node.value:
+                yield from _made_by(model, one, depth - 1)
     yield from (one for one in made or () if isinstance(one, cst.Call))
 
 
