@@ -49,21 +49,10 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         target = node.targets[0].target
         if not any(_is_same(model, part, target) for part in _parts(call)):
             continue
-        loop = costly_loop(model, node) or _writing_loop(model, node, target)
-        if loop is None or not _goes_on(model, loop, target):
-            continue
-        if any(parent is loop.node for parent in around(model, node)):
-            anew = _starts_anew(node, loop.node, target)
-        else:
-            # In a function that the loop calls, a name starts anew with every call, as a rule.
-            function = model.function_of(node)
-            if isinstance(target, cst.Name):
-                # What another loop hands round (blocks of a model) begins anew in this one.
-                handing = carried(model, function, target.value)
-                anew = handing is None or loop.node not in model.tree.ancestors(handing.node)
-            else:
-                anew = _set_by_others(model, node, loop.node, target)
-        if anew:
+        loops = (costly_loop(model, node), _writing_loop(model, node, target))
+        growing = (one for one in loops if one is not None and _grows_in(model, one, node, target))
+        loop = next(growing, None)
+        if loop is None:
             continue
         each = often(loop) if loop.kind in HOT else "in each turn of the loop"
         yield model.problem(
@@ -77,6 +66,23 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _texts(model)
     yield from _episodes(model)
     yield from _lists(model)
+
+
+def _grows_in(
+    model: FileModel, loop: Loop, node: cst.Assign, target: cst.BaseExpression
+) -> bool:
+    """Whether a turn of a loop finds what the last one has made longer."""
+    if not _goes_on(model, loop, target):
+        return False
+    if any(parent is loop.node for parent in around(model, node)):
+        return not _starts_anew(node, loop.node, target)
+    # In a function that the loop calls, a name starts anew with every call, as a rule.
+    function = model.function_of(node)
+    if isinstance(target, cst.Name):
+        # What another loop hands round (blocks of a model) begins anew in this one.
+        handing = carried(model, function, target.value)
+        return handing is not None and loop.node in model.tree.ancestors(handing.node)
+    return not _set_by_others(model, node, loop.node, target)
 
 
 def _episodes(model: FileModel) -> Iterator[Problem]:
@@ -191,11 +197,21 @@ def _writing_loop(model: FileModel, node: cst.CSTNode, target: cst.BaseExpressio
         return None
     if not isinstance(target, cst.Name) or model.on_xla(node) is OnXla.NO:
         return None
+    names = {target.value, *_made_of(loop.node, target.value)}
     for call in model.reached(loop.node):
         given = (part for one in call.node.args for part in walk(one.value))
-        if _runs_model(model, call) and any(is_name(part, target.value) for part in given):
+        named = {part.value for part in given if isinstance(part, cst.Name)}
+        if _runs_model(model, call) and not names.isdisjoint(named):
             return loop
     return None
+
+
+def _made_of(loop: cst.CSTNode, name: str) -> Iterator[str]:
+    """The names that a loop binds to parts of a tensor: ``last = generated[:, -1:]``."""
+    for part in walk(loop):
+        if isinstance(part, cst.Assign) and any(is_name(one, name) for one in walk(part.value)):
+            targets = (one.target for one in part.targets)
+            yield from (one.value for one in targets if isinstance(one, cst.Name))
 
 
 def _runs_model(model: FileModel, call: CallSite) -> bool:
