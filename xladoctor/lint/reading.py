@@ -189,7 +189,7 @@ def processed(call: CallSite) -> Sequence[cst.BaseExpression]:
 
 
 def _is_read(value: Value) -> bool:
-    """A device tensor, or on each road one or some: ``return ids if mask is None else (ids, mask)``."""
+    """A device tensor, or one or some on each road: ``ids if mask is None else (ids, mask)``."""
     return value.is_device_tensor or (bool(value.roads) and value.holds_device_tensor)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.knowledge import CALLBACKS
+from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +70,8 @@ def unpacked(model: FileModel, call: CallSite) -> Iterator[str]:
 
 def after_an_epoch(model: FileModel, node: cst.CSTNode) -> Function | None:
     """The hook of a callback, not one of each step, that a Trainer calls and that runs a node."""
+    if not model.is_xla or not_here(model, node):
+        return None
     for function in model.functions_around(node):
         owner = function.owner
         if owner is not None and function.name in _SELDOM:

@@ -68,9 +68,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _lists(model)
 
 
-def _grows_in(
-    model: FileModel, loop: Loop, node: cst.Assign, target: cst.BaseExpression
-) -> bool:
+def _grows_in(model: FileModel, loop: Loop, node: cst.Assign, target: cst.BaseExpression) -> bool:
     """Whether a turn of a loop finds what the last one has made longer."""
     if not _goes_on(model, loop, target):
         return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
-from xladoctor.lint.model import Function, Kind, LoopKind, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
@@ -19,7 +19,7 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
 #: What gives one of the numbers that it is given.
 _KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
@@ -30,7 +30,9 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
     """Find reads such as ``table[step]`` of device tensors, where ``step`` counts the loop."""
     for loop in model.loops:
         counters = _counters(model, loop)
-        if not counters or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+        if not counters or not (
+            loop.kind in {LoopKind.STEP, LoopKind.EVAL} or _writes_in_turns(model, loop)
+        ):
             continue
         together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
@@ -39,7 +41,7 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 node,
                 f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
-                f"graph {often(loop)}, and each is compiled",
+                f"graph {_each(loop)}, and each is compiled",
                 suggestion="index with a tensor: x.index_select(0, torch.tensor([step], "
                 "device=device))"
                 if isinstance(node, cst.Subscript)
@@ -48,6 +50,33 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
             )
     yield from _kept_counters(model)
     yield from _read_places(model)
+
+
+def _writes_in_turns(model: FileModel, loop: Loop) -> bool:
+    """A loop over tokens that runs a model in each turn, and ends its graph there itself."""
+    if loop.kind is not LoopKind.OTHER or loop.implicit or not model.is_xla:
+        return False
+    if model.on_xla(loop.node) is OnXla.NO:
+        return False
+    ends = any(
+        model.effects.ends_graph(call) and not model.throttled(call.node)
+        for call in model.calls()
+        if model.loop(call.node) is loop
+    )
+    return ends and any(
+        value.kind is Kind.MODEL
+        for call in model.reached(loop.node)
+        if model.loop(call.node) is loop
+        for value in (model.value(call.node.func), _holder(model, call))
+    )
+
+
+def _holder(model: FileModel, call: CallSite) -> Value:
+    return model.value(call.receiver if call.receiver is not None else call.node)
+
+
+def _each(loop: Loop) -> str:
+    return "in each turn" if loop.kind is LoopKind.OTHER else often(loop)
 
 
 def _read_places(model: FileModel) -> Iterator[Problem]:
@@ -151,7 +180,8 @@ def _made_constant(
             ):
                 continue
             around = model.loop(node) if place is loop.node else None
-            if costly_loop(model, node) is loop and around in (loop, None) and model.is_here(node):
+            hot = costly_loop(model, node) is loop or loop.kind is LoopKind.OTHER
+            if hot and around in (loop, None) and model.is_here(node):
                 assert isinstance(node, cst.BaseExpression)
                 yield node, name
 
