@@ -44,8 +44,10 @@ def test_what_each_module_does_with_it():
         "from transformers.utils import is_torch_xla_available as is_torch_tpu_available",
         "from .compat import is_torch_tpu_available",
         "from utils import is_torch_tpu_available",
-        "try:\n    from transformers import is_torch_tpu_available\n"
-        "except ImportError:\n    is_torch_tpu_available = lambda: True",
+        """try:
+    from transformers import is_torch_tpu_available
+except ImportError:
+    is_torch_tpu_available = bool""",
     ],
 )
 def test_other_questions(line):
@@ -272,3 +274,36 @@ def test_data_of_files_that_are_split():
     """
     assert rows(program.replace("{more}", ""), "XLA606") == [19]
     assert rows(program.replace("{more}", ", num_workers=4"), "XLA606") == []
+
+
+LISTED = """
+import numpy as np
+import torch.nn as nn
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def train(loader, optimizer):
+    device = torch_xla.device()
+    model = nn.Linear(3, 4).to(device)
+    losses, seen = [], {}
+    kept = []
+    for x, y in pl.MpDeviceLoader(loader, device):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        kept.append(loss.detach())
+        seen[len(kept)] = loss.detach()
+    print(np.mean(kept))
+    print(np.array([x, y]))
+    return np.mean([one.item() for one in kept]), np.array(seen), np.mean([1.0, 2.0])
+"""
+
+
+def test_numpy_of_a_list_of_device_tensors():
+    assert rows(LISTED, "XLA105") == [20, 21]
+    plain = LISTED.replace("import torch_xla\n", "").replace("torch_xla.device()", '"cuda"')
+    assert "XLA105" not in codes(
+        plain.replace("import torch_xla.distributed.parallel_loader as pl", "")
+    )
