@@ -55,7 +55,9 @@ class Reads:
         elif tensor is None and (given := processed(call)):
             inner = [part for value in given for part in literal_parts(value)]
             tensor, how = self._device_tensor([*given, *inner]), How.LIBRARY
-        elif tensor is None and (tells_text(call) or self._looks(call, name)):
+        elif tensor is None and tells_text(call):
+            tensor, how = self._by_library(call) or self._ids(call), How.LIBRARY
+        elif tensor is None and self._looks(call, name):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:
             yield Event(Effect.READ, call.node, call, name, tensor, how)
@@ -140,7 +142,12 @@ class Reads:
                     yield from literal_parts(made)
 
     def _device_tensor(self, nodes: Sequence[cst.BaseExpression]) -> cst.BaseExpression | None:
-        return next((node for node in nodes if _is_read(self._model.value(node))), None)
+        return next((node for node in nodes if self._model.value(node).is_device_tensor), None)
+
+    def _ids(self, call: CallSite) -> cst.BaseExpression | None:
+        """What a tokenizer makes texts of: tensors, or one or some of them on each road."""
+        values = ((node, self._model.value(node)) for node in call.positional[:1])
+        return next((node for node, value in values if _is_read(value)), None)
 
     def stores(self) -> Iterator[Event]:
         """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""

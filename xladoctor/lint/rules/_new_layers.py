@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Layers of torch that have weights.
 _WITH_WEIGHTS = re.compile(
     r"^torch\.nn\.(modules\.\w+\.)?(Linear|Bilinear|Conv\w+|Embedding\w*|LSTM|GRU|RNN"
-    r"|\w+Norm(\dd)?|MultiheadAttention|Transformer\w*)$"
+    r"|MultiheadAttention|Transformer\w*)$"
 )
 
 
