@@ -29,10 +29,11 @@ _KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
 def varying_index(model: FileModel) -> Iterator[Problem]:
     """Find reads such as ``table[step]`` of device tensors, where ``step`` counts the loop."""
     for loop in model.loops:
+        hot = loop.kind in {LoopKind.STEP, LoopKind.EVAL}
+        if not hot and loop.kind is not LoopKind.OTHER:
+            continue
         counters = _counters(model, loop)
-        if not counters or not (
-            loop.kind in {LoopKind.STEP, LoopKind.EVAL} or _writes_in_turns(model, loop)
-        ):
+        if not counters or not (hot or _writes_in_turns(model, loop)):
             continue
         together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
@@ -58,17 +59,11 @@ def _writes_in_turns(model: FileModel, loop: Loop) -> bool:
         return False
     if model.on_xla(loop.node) is OnXla.NO:
         return False
-    ends = any(
-        model.effects.ends_graph(call) and not model.throttled(call.node)
-        for call in model.calls()
-        if model.loop(call.node) is loop
-    )
-    return ends and any(
-        value.kind is Kind.MODEL
-        for call in model.reached(loop.node)
-        if model.loop(call.node) is loop
-        for value in (model.value(call.node.func), _holder(model, call))
-    )
+    calls = [call for call in model.reached(loop.node) if model.loop(call.node) is loop]
+    if not any(model.effects.ends_graph(call) and not model.throttled(call.node) for call in calls):
+        return False
+    values = (x for call in calls for x in (model.value(call.node.func), _holder(model, call)))
+    return any(value.kind is Kind.MODEL for value in values)
 
 
 def _holder(model: FileModel, call: CallSite) -> Value:
