@@ -156,6 +156,16 @@ def test_a_device_loader_over_it():
     assert not {"XLA301", "XLA603"} & set(codes(wrapped))
 
 
+def test_a_batch_that_is_moved_in_its_dictionary():
+    moved = COPY.replace(
+        "                total +=",
+        "                for key in inputs:\n"
+        "                    inputs[key] = inputs[key].to(self.args.device)\n"
+        "                total +=",
+    )
+    assert rows(moved, "XLA101") == []
+
+
 def test_the_loader_of_a_trainer_that_accelerate_prepares():
     today = COPY.replace("xm.optimizer_step(self.optimizer)", "self.optimizer.step()")
     assert not {"XLA301", "XLA603"} & set(codes(today))

@@ -12,6 +12,7 @@ from xladoctor.lint.library import Effect
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.parts import literal_parts
+from xladoctor.lint.model.trainers import LOADERS
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.values import Kind
 
@@ -163,7 +164,9 @@ class Reads:
         value = self._model.value(node)
         if value.kind is not Kind.CPU_TENSOR or not isinstance(value.origin, cst.Call):
             return False
-        return self._model.name(value.origin.func) not in _LOADERS
+        made = value.origin.func
+        own = isinstance(made, cst.Attribute) and made.attr.value in LOADERS
+        return not own and self._model.name(made) not in _LOADERS
 
 
 def tells_text(call: CallSite) -> bool:
