@@ -246,6 +246,10 @@ class FileModel(FileCode):
             return devices.asked(node) or OnXla.MAYBE
         return devices.runs(node)
 
+    def in_unit_test(self, node: cst.CSTNode) -> bool:
+        """Whether a node stands in a unit test: what it reads, it reads on purpose."""
+        return self._regions.tests.hold(node)
+
     def guards(self, node: cst.CSTNode) -> Sequence[Guard]:
         """The conditions around a node within its function, innermost first, early returns too."""
         return self._regions.guards.around(node)

@@ -14,7 +14,6 @@ from xladoctor.lint.model.per_batch import CalledPerBatch
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.training import Training, method, steps_environment
 from xladoctor.lint.model.turns import counts_micro_steps, last_of
-from xladoctor.lint.model.unit_tests import UnitTests
 from xladoctor.lint.model.values import UNKNOWN, Kind
 from xladoctor.lint.model.without_gradients import WithoutGradients
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import LoopNode, Tree
+    from xladoctor.lint.model.unit_tests import UnitTests
 
 
 class Loops:
@@ -35,10 +35,16 @@ class Loops:
         names: What its names are bound to.
         flow: The values of its expressions.
         graph: Which function calls which.
+        tests: What stands in unit tests, whose loops are no training.
     """
 
     def __init__(
-        self, tree: Tree, names: Names | LinkedNames, flow: Flow, graph: CallGraph
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        flow: Flow,
+        graph: CallGraph,
+        tests: UnitTests,
     ) -> None:
         self._tree = tree
         self._names = names
@@ -50,7 +56,7 @@ class Loops:
         self._around = self._nesting.around
         self._training = Training(tree, names, flow, graph, self._nesting)
         self._without = WithoutGradients(tree, names, graph)
-        self._tests = UnitTests(tree, flow)
+        self._tests = tests
         self._sources = LoopSources(tree, names, flow)
         self._per_batch = CalledPerBatch(tree, names, flow, self._training)
 

@@ -18,6 +18,7 @@ from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import HOT, Loop, LoopKind
 from xladoctor.lint.model.rarity import Rarity
 from xladoctor.lint.model.syntax import Function
+from xladoctor.lint.model.unit_tests import UnitTests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,7 +56,9 @@ class Regions:
         self.devices = self.guards.devices
         self.entries = Entries(tree, names, flow, self.graph)
         self.cores = EveryCore(tree, flow, self.graph, self.entries, self.closures, self.devices)
-        self._loops = Loops(tree, names, flow, self.graph)
+        #: What stands in unit tests.
+        self.tests = UnitTests(tree, flow)
+        self._loops = Loops(tree, names, flow, self.graph, self.tests)
         self._hottest: dict[_Place, Loop | None] = {}
 
     # Loops

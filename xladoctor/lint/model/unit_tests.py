@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.syntax import Class, Tree
+    from xladoctor.lint.model.syntax import Class, Function, Tree
 
 #: What classes of tests are built on, by the end of its name: unittest's, absl's, a program's own.
 _TEST_CASE = "TestCase"
@@ -30,14 +31,22 @@ class UnitTests:
         self._flow = flow
 
     def hold(self, node: cst.CSTNode) -> bool:
-        """Whether a node stands in a class of tests, or in a test that pytest runs."""
+        """Whether a node stands in a class of tests, or in a test that a runner of tests finds.
+
+        A ``test_loop`` that the program calls is none.
+        """
         function = self._tree.function_of(node)
-        around = list(function.around) if function is not None else []
-        if any(one.owner is not None and self._is_test_case(one.owner) for one in around):
+        return function is not None and any(map(self._is_test, function.around))
+
+    def _is_test(self, function: Function) -> bool:
+        owner = function.owner
+        if owner is not None and self._is_test_case(owner):
             return True
-        return self._tree.module_of(node) in self._with_pytest and any(
-            one.name.startswith("test_") and not self._flow.callers(one) for one in around
-        )
+        if not function.name.startswith("test_") or self._flow.callers(function):
+            return False
+        if owner is not None:
+            return function.name not in LIGHTNING_EVALS
+        return self._tree.module_of(function.node) in self._with_pytest
 
     def _is_test_case(self, owner: Class) -> bool:
         """``class StepTest(unittest.TestCase)``, and what is built on one."""

@@ -9,7 +9,6 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
-from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._never_given import asked_by_nobody
@@ -17,7 +16,7 @@ from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Function, Guard, Loop, Problem, Value
+    from xladoctor.lint.model import FileModel, Guard, Loop, Problem, Value
     from xladoctor.lint.model.problems import Place
 
 #: Longest piece of the user's code that a message repeats.
@@ -48,23 +47,11 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
     """
     if model.on_xla(node) is OnXla.NO:
         return True
-    if any(
+    return model.in_unit_test(node) or any(
         _for_faults(guard.test, when=guard.when)
         or _never(model, guard)
         or asked_by_nobody(model, guard)
         for guard in model.guards(node)
-    ):
-        return True
-    return any(_unit_test(model, one) for one in model.functions_around(node))
-
-
-def _unit_test(model: FileModel, function: Function) -> bool:
-    """A method ``test_...`` that the program itself never calls: a ``test_loop`` is called."""
-    return (
-        function.owner is not None
-        and function.name.startswith("test_")
-        and function.name not in LIGHTNING_EVALS
-        and not model.callers(function)
     )
 
 

@@ -28,7 +28,7 @@ def debug_check_in_step(model: FileModel) -> Iterator[Problem]:
             mode = call.argument(0, "mode")
             if mode is None or model.literal(mode) is not True:
                 continue
-        if model.guards(call.node) or _is_test(call.function.name if call.function else ""):
+        if model.guards(call.node) or model.in_unit_test(call.node):
             continue
         yield model.problem(
             call.node,
@@ -79,7 +79,3 @@ def _by_fabric(model: FileModel) -> Iterator[Problem]:
                     safe=False,
                 ),
             )
-
-
-def _is_test(name: str) -> bool:
-    return name.startswith("test_")
