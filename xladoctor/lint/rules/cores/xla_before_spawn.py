@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor import patterns
 from xladoctor.lint.model import Function, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
@@ -50,6 +51,18 @@ _IN_PARENT = {
 }
 _SPAWN = ("torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
 _LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher")
+#: What runs a function in a process of its own, and where it is given the function.
+_PROCESSES = {
+    "multiprocessing.Process": (1, "target"),
+    "multiprocessing.context.Process": (1, "target"),
+    "torch.multiprocessing.Process": (1, "target"),
+    "torch.multiprocessing.spawn": (0, "fn"),
+    "torch.multiprocessing.start_processes": (0, "fn"),
+}
+#: Variables that share the devices out, or name another kind.
+_OTHER_DEVICES = patterns.lazy(
+    r"TPU_VISIBLE|TPU_PROCESS|TPU_CHIPS|NEURON_RT_(VISIBLE|NUM)_CORES|CUDA_VISIBLE"
+)
 #: How many functions of the program lie between a call and what starts the runtime.
 _DEPTH = 2
 #: The first release whose spawn refuses.
@@ -85,6 +98,49 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
             )
         yield from _by_helpers(model, spawn)
         return  # one spawn tells it all
+    yield from _by_processes(model)
+
+
+def _by_processes(model: FileModel) -> Iterator[Problem]:
+    """``mp.Process(target=train)`` of what asks for the device, which this process has already."""
+    texts = [node.value for node in model.nodes(cst.SimpleString)]
+    on_host = any("PJRT_DEVICE" in text for text in texts) and any("CPU" in text for text in texts)
+    if on_host or any(_OTHER_DEVICES.search(text) for text in texts):
+        return  # the program says which process gets which device
+    told = set()
+    for made in model.calls():
+        function = _run_by_process(model, made)
+        inner = _start_in(model, function, _DEPTH) if function is not None else None
+        if inner is None:
+            continue
+        for call in model.calls(*_STARTS):
+            if call not in told and _runs_before(model, call, made):
+                told.add(call)
+                yield model.problem(
+                    call.node,
+                    "this starts the XLA runtime in the process that starts others: it holds the "
+                    "device, so the runtime of those fails, or waits for good",
+                    suggestion="leave the device to the processes that are started",
+                    related=[
+                        model.place(made.node, "another process is started here"),
+                        model.place(inner.node, "it asks for the device here"),
+                    ],
+                )
+
+
+def _run_by_process(model: FileModel, call: CallSite) -> Function | None:
+    """The function that a new process runs, if a call makes one."""
+    if call.name in _PROCESSES:
+        given = call.argument(*_PROCESSES[call.name])
+    elif call.name is None and call.method == "Process" and call.receiver is not None:
+        made = sources(model, call.receiver) or ()
+        calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
+        if not any((one.name or "").endswith("multiprocessing.get_context") for one in calls):
+            return None
+        given = call.keywords.get("target")
+    else:
+        return None
+    return model.value(given).function if given is not None else None
 
 
 def _by_helpers(model: FileModel, spawn: CallSite) -> Iterator[Problem]:

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._formatting import formats
 
@@ -31,6 +32,8 @@ _STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"}
 _PIPELINE = re.compile(r"Pipeline(\.from_(pretrained|single_file|pipe))?$")
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
+#: Words in the names of what times the tracing on purpose.
+_TRACING = frozenset({"trace", "traced", "traces", "tracing"})
 #: Methods that keep what they are given as it is.
 _GIVE_NOTHING = frozenset({"append", "backward", "extend", "add_"})
 
@@ -54,6 +57,8 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
         work = next((call for call in between if _works(model, call)), None)
         if work is None or any(_waits(model, call) for call in between):
             continue
+        if any(_waits(model, call) for call in _earlier_turns(model, start, end)):
+            continue  # ``left = budget - (time.time() - begun)``: off by the last turns at most
         if any(_may_read(model, call, start, work) for call in between):
             continue
         if _device_loader_between(model, start, end):
@@ -103,7 +108,7 @@ def _is_of_tracing(model: FileModel, node: cst.BinaryOperation) -> bool:
     line = model.parent(node)
     written = [node, *line.targets] if isinstance(line, cst.Assign) else [node]
     names = (part for one in written for part in walk(one) if isinstance(part, cst.Name))
-    return any("trac" in name.value.lower() for name in names)
+    return any(words(name.value) & _TRACING for name in names)
 
 
 def _before(model: FileModel, start: CallSite, end: CallSite) -> bool:
@@ -119,6 +124,21 @@ def _between(model: FileModel, start: CallSite, end: CallSite) -> Sequence[CallS
         if inside and call.function is start.function:
             found.extend(model.reached(call.node))
     return found
+
+
+def _earlier_turns(model: FileModel, start: CallSite, end: CallSite) -> Iterator[CallSite]:
+    """The calls behind the second reading that ran before it, in earlier turns of a loop."""
+    around = set(model.tree.ancestors(start.node))
+    loops = [
+        node
+        for node in model.tree.ancestors(end.node)
+        if isinstance(node, cst.For | cst.While) and node not in around
+    ]
+    order = model.tree.order
+    for call in model.calls():
+        later = call.function is start.function and order[call.node] > order[end.node]
+        if later and any(loop in loops for loop in model.tree.ancestors(call.node)):
+            yield from model.reached(call.node)
 
 
 def _works(model: FileModel, call: CallSite) -> bool:
