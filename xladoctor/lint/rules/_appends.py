@@ -45,7 +45,9 @@ def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None
     if any(says_core(model, [one.value for one in write.node.args]) for write in writes):
         return None
     told = any(
-        every_core(model, write.node) is not None and not _in_evaluation(model, write)
+        every_core(model, write.node) is not None
+        and not _in_evaluation(model, write)
+        and not _of_one_core(model, write)
         for write in writes
     )
     return path if told else None
@@ -99,6 +101,28 @@ def _is_made_of(model: FileModel, node: cst.BaseExpression, used: str) -> bool:
         if isinstance(binding.node, cst.Call)
         for part in walk(binding.node)
     )
+
+
+def _of_one_core(model: FileModel, write: CallSite) -> bool:
+    """``for name, value in results.items(): ...`` of what one core alone has filled."""
+    for loop in model.tree.ancestors(write.node):
+        if not isinstance(loop, cst.For):
+            continue
+        gone_over = {part.value for part in walk(loop.iter) if isinstance(part, cst.Name)}
+        filled = [
+            line
+            for line in model.nodes(cst.Assign)
+            if model.function_of(line) is write.function
+            and any(
+                isinstance(item.target, cst.Subscript)
+                and isinstance(item.target.value, cst.Name)
+                and item.target.value.value in gone_over
+                for item in line.targets
+            )
+        ]
+        if filled and all(every_core(model, line) is None for line in filled):
+            return True
+    return False
 
 
 def _in_evaluation(model: FileModel, call: CallSite) -> bool:

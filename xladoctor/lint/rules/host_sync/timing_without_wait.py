@@ -57,13 +57,11 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
         work = next((call for call in between if _works(model, call)), None)
         if work is None or any(_waits(model, call) for call in between):
             continue
-        if any(_waits(model, call) for call in _earlier_turns(model, start, end)):
-            continue  # ``left = budget - (time.time() - begun)``: off by the last turns at most
         if any(_may_read(model, call, start, work) for call in between):
             continue
         if _device_loader_between(model, start, end):
             continue  # the loader lets the host run ahead by a few batches only
-        if _is_of_tracing(model, node):
+        if _is_of_tracing(model, node) or _is_of_budget(model, node):
             continue
         reported.add(end.node)
         yield model.problem(
@@ -111,6 +109,14 @@ def _is_of_tracing(model: FileModel, node: cst.BinaryOperation) -> bool:
     return any(words(name.value) & _TRACING for name in names)
 
 
+def _is_of_budget(model: FileModel, node: cst.BinaryOperation) -> bool:
+    """``left = budget - (time.time() - start)``, ``if time.time() - start > budget``: no timing."""
+    used = model.parent(node)
+    if isinstance(used, cst.BinaryOperation):
+        return used.right is node and isinstance(used.operator, cst.Subtract)
+    return isinstance(used, cst.Comparison | cst.ComparisonTarget)
+
+
 def _before(model: FileModel, start: CallSite, end: CallSite) -> bool:
     return model.tree.order[start.node] < model.tree.order[end.node]
 
@@ -124,21 +130,6 @@ def _between(model: FileModel, start: CallSite, end: CallSite) -> Sequence[CallS
         if inside and call.function is start.function:
             found.extend(model.reached(call.node))
     return found
-
-
-def _earlier_turns(model: FileModel, start: CallSite, end: CallSite) -> Iterator[CallSite]:
-    """The calls behind the second reading that ran before it, in earlier turns of a loop."""
-    around = set(model.tree.ancestors(start.node))
-    loops = [
-        node
-        for node in model.tree.ancestors(end.node)
-        if isinstance(node, cst.For | cst.While) and node not in around
-    ]
-    order = model.tree.order
-    for call in model.calls():
-        later = call.function is start.function and order[call.node] > order[end.node]
-        if later and any(loop in loops for loop in model.tree.ancestors(call.node)):
-            yield from model.reached(call.node)
 
 
 def _works(model: FileModel, call: CallSite) -> bool:
