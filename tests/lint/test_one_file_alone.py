@@ -406,3 +406,62 @@ def test_a_discriminator_step_before_a_backward_pass_of_two_branches():
         "loss_of(discriminator(fake), 1)", "loss_of(discriminator(generator(x)), 1)"
     )
     assert "XLA319" not in codes(later)
+
+
+SHARES = """
+import itertools
+
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.runtime as xr
+from tqdm import tqdm
+
+
+def _mp_fn(index, batches, most):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    world = xr.world_size()
+    for batch in batches[index::world]:  # !XLA420
+        net(batch.to(device)).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    mine = batches[xr.global_ordinal() :: xr.world_size()]  # !XLA420
+    for i, batch in enumerate(tqdm(mine)):
+        net(batch.to(device)).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    for i in range(index, len(batches), world):  # !XLA420
+        net(batches[i].to(device)).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    for batch in itertools.islice(batches, index, None, world):  # !XLA420
+        net(batch.to(device)).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    even = batches[: len(batches) // world * world]
+    for batch in even[index::world]:
+        net(batch.to(device)).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    whole = len(batches) - len(batches) % world
+    for i in range(index, whole, world):
+        net(batches[i].to(device)).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    for i, batch in enumerate(batches[index::world]):
+        if i == most:
+            break
+        net(batch.to(device)).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+    with torch.no_grad():
+        for batch in batches[index::world]:
+            print(index, net(batch.to(device)).sum().item())
+    for batch in batches[1::2]:
+        net(batch.to(device)).sum().backward()
+        xm.optimizer_step(optimizer, barrier=True)
+
+
+def main(batches):
+    torch_xla.launch(_mp_fn, args=(batches, 100))
+"""
+
+
+def test_shares_that_need_not_be_of_one_length():
+    assert {pair for pair in found(SHARES) if pair[1] == "XLA420"} == marks(SHARES)
