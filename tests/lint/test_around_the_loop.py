@@ -612,7 +612,7 @@ def test_weights_that_a_helper_of_the_master_alone_loads():
 
         def resume(path, model):
             saved = torch.load(path, map_location="cpu")
-            model.load_state_dict(saved["model"])  # here
+            model.load_state_dict(saved["model"])
             return saved["step"]
 
         def worker(index, path, loader):
@@ -621,7 +621,7 @@ def test_weights_that_a_helper_of_the_master_alone_loads():
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
             step = 0
             if xm.is_master_ordinal():
-                step = resume(path, model)
+                step = resume(path, model)  # here
             step = int(xm.all_reduce(xm.REDUCE_SUM, torch.tensor(step, device=device)).item())
             for epoch in range(3):
                 for x, y in pl.MpDeviceLoader(loader, device):

@@ -565,6 +565,69 @@ def test_what_makes_weights_equal_in_another_file(lint, equal):
     assert told == ([] if equal else ["XLA426"])
 
 
+NETS = """
+    import torch
+    from transformers import AutoModel
+
+    class Net(torch.nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.out = torch.nn.Linear(width, 3)
+
+        def forward(self, x):
+            return self.out(x)
+
+        @classmethod
+        def converted(cls, path):
+            net = Net(512)
+            own = net.state_dict()
+            other = AutoModel.from_pretrained(path).state_dict()
+            for key in other:
+                own[key].copy_(other[key].t() if "proj" in key else other[key])
+            return net
+
+        def load_part(self, path):
+            self.out.load_state_dict(torch.load(path))
+
+    def wide():
+        net = Net(512)
+        return net
+"""
+
+
+@pytest.mark.parametrize(
+    ("seed", "made", "told"),
+    [
+        ("pass", "wide()", True),
+        ("torch.manual_seed(3)", "wide()", False),
+        ("pass", 'Net.converted("org/net")', False),
+        ("net = wide(); net.load_part(PATH)", "net", False),
+    ],
+)
+def test_weights_that_a_helper_draws_are_told_where_they_can_be_sent(lint, seed, made, told):
+    train = f"""
+        import torch
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+        import torch_xla.distributed.xla_multiprocessing as xmp
+        from nets import Net, wide
+
+        def main(index, loader):
+            {seed}
+            device = xm.xla_device()
+            net = {made}.to(device)
+            optim = torch.optim.SGD(net.parameters(), lr=0.1)
+            for x in pl.MpDeviceLoader(loader, device):
+                optim.zero_grad()
+                net(x).mean().backward()
+                xm.optimizer_step(optim)
+
+        xmp.spawn(main, args=(LOADER,))
+    """
+    found = [row for row in lint(nets=NETS, train=train) if row[2] == "XLA426"]
+    assert found == ([("train.py", 11, "XLA426")] if told else [])
+
+
 def test_the_master_alone_evaluates_with_a_function_of_another_file(lint):
     evaluate = """
         import torch

@@ -119,9 +119,7 @@ class _Places:
 
         Methods that a framework calls, and functions that are started on the cores, are known.
         """
-        parameters = function.parameters
-        if function.owner is not None and not function.is_static:
-            parameters = parameters[1:]
+        parameters = function.arguments
         if not parameters and not function.keyword_only and function.owner is None:
             return True
         if self.model.on_every_core(function.node.body) or self.model.is_loop(function.node):

@@ -159,8 +159,7 @@ class ByName:
         """What is written for a parameter where a function of that name is called."""
         if name not in function.parameters:
             return
-        index = function.parameters.index(name)
-        index -= function.owner is not None and not function.is_static
+        index = function.place(name)
         for call in self._called.get(function.name, ()):
             given = _argument(call, index, name)
             if given is not None:
@@ -192,7 +191,7 @@ def _may_be_meant(one: Function | Class) -> bool:
 def takes(function: Function, arguments: Sequence[tuple[str | None, Value]]) -> bool:
     """Whether a function has as many parameters as a call gives it."""
     params = function.node.params
-    own = len(function.parameters) - (function.owner is not None and not function.is_static)
+    own = len(function.arguments)
     keywords = [keyword for keyword, _ in arguments]
     if "*" in keywords or "**" in keywords or isinstance(params.star_arg, cst.Param):
         return True
@@ -207,7 +206,7 @@ def _written_out(node: cst.CSTNode) -> Iterator[Spelling]:
             yield str(string(value)), None
 
 
-def _argument(call: cst.Call, index: int, keyword: str) -> cst.BaseExpression | None:
+def _argument(call: cst.Call, index: int | None, keyword: str) -> cst.BaseExpression | None:
     place = 0
     for argument in call.args:
         if argument.keyword is not None:

@@ -127,7 +127,7 @@ def _given(
 def _forgets_core(function: Function, extra: Value) -> bool:
     """``def main(args)`` that is spawned with ``args=(args,)``: XLA408 says enough of it."""
     parameters = function.node.params
-    taken = len(function.parameters) - int(function.owner is not None and not function.is_static)
+    taken = len(function.arguments)
     return (
         extra.items is not None
         and 0 < len(extra.items) == taken

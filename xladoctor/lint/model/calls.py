@@ -82,6 +82,10 @@ class CallSite:
             return self.positional[index]
         return None
 
+    def given_to(self, function: Function, parameter: str) -> cst.BaseExpression | None:
+        """What it gives a parameter of the function that it calls, None if nothing."""
+        return self.argument(function.place(parameter), parameter)
+
 
 def given(call: cst.Call, index: int | None, keyword: str) -> cst.BaseExpression | None:
     """What a call gives at a place or by a name, None if it does not; starred ones do not count."""

@@ -165,9 +165,7 @@ class CallEvaluator:
 
         ``by_name``: the call gives its name alone.
         """
-        names = list(function.parameters)
-        if function.owner is not None and not function.is_static and names:
-            names = names[1:]
+        names = list(function.arguments)
         given: dict[str, Value] = {}
         rest: list[Value] = []
         unnamed: list[Value] = []

@@ -131,6 +131,10 @@ class FileModel(FileCode):
             FileModel.view(self._program, part, self.target, self.library) for part in self._linked
         ]
 
+    def file_with(self, node: cst.CSTNode) -> FileModel:
+        """The model of the file that a node stands in: this one, or a linked one."""
+        return next((part for part in (self, *self.linked) if part.is_here(node)), self)
+
     def imported_literal(self, node: cst.BaseExpression) -> object:
         """The Python value of a literal that a linked file binds a name to; ``NotImplemented``."""
         made = self._program.names.assigned_elsewhere(node)

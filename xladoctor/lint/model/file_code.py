@@ -278,6 +278,10 @@ class FileCode:
         """Whether a class has a base of this dotted name, through classes of the program too."""
         return self._flow.hooks.inherits(owner, frozenset({base}))
 
+    def is_trainer(self, owner: Class) -> bool:
+        """Whether a class is built on the Trainer of transformers, or is a copy of it."""
+        return self._flow.hooks.is_trainer(owner)
+
     def method(self, owner: Class, name: str) -> Function | None:
         """A method of a class, its own or that of a base in the program."""
         return self._flow.classes.method(owner, name)

@@ -57,8 +57,7 @@ def calls_of_given(decorator: Function) -> Iterator[cst.Call]:
 
 def gives_back_first(function: Function) -> bool:
     """Whether a function returns nothing but its first parameter, as decorators of registries."""
-    bound = function.owner is not None and not function.is_static
-    names = function.parameters[int(bound) :]
+    names = function.arguments
     if not isinstance(function.node, cst.FunctionDef) or not names:
         return False
     parts = walk(function.node.body, into_functions=False)

@@ -37,13 +37,19 @@ SHAPES = frozenset({"shape", "ndim"})
 #: Attributes of a tensor that are tensors beside it.
 TENSOR_ATTRIBUTES = frozenset({"data", "grad", "T", "mT", "H", "real", "imag", "values", "indices"})
 
+#: What makes one tensor of several, longer than each of them.
+JOINS = frozenset(
+    f"torch.{name}"
+    for name in ("cat", "concat", "concatenate", "hstack", "vstack", "dstack", "column_stack")
+)
+#: The same, and what gives a new dimension to them.
+JOINS_AND_STACKS = JOINS | {"torch.stack"}
 #: The norm of gradients: a tensor where they are.
 GRADIENT_NORMS = frozenset(
     f"torch.nn.utils.{name}" for name in ["clip_grad_norm_", "clip_grad_norm", "get_total_norm"]
 )
 #: The same as methods of models (FSDP), Accelerate's and Fabric's objects.
 GRADIENT_NORM_METHODS = frozenset({"clip_grad_norm_", "clip_gradients", "get_grad_norm"})
-#: Methods of models that give their parameters or buffers.
 #: What gives elements of what it is given.
 PICKS = frozenset({"random.choice", "random.choices", "random.sample"})
 #: What is moved with the module that it belongs to, by how its value is called.
@@ -54,6 +60,7 @@ REGISTERS = frozenset({"register_buffer", "register_parameter"})
 OF_LAYERS = frozenset({"weight", "bias", "running_mean", "running_var", "in_proj_weight"})
 #: Methods that give the modules of a model.
 PARTS_OF_MODELS = frozenset({"modules", "named_modules", "children", "named_children"})
+#: Methods that give its parameters or buffers.
 TENSORS_OF_MODELS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
 #: All of these methods.
 OF_MODELS = REGISTERS | PARTS_OF_MODELS | TENSORS_OF_MODELS

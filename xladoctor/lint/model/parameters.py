@@ -57,7 +57,7 @@ class Parameters:
         method = function
         while method.owner is None and method.outer is not None and frame.instance is not None:
             method = method.outer  # a function in a method: its ``self`` is that of the method
-        if method.owner is not None and not method.is_static and method.parameters:
+        if method.owner is not None and method.is_bound and method.parameters:
             name = method.parameters[0]
             if method.of_class:
                 frame.env[name] = defined((frame.instance or Instance(method.owner, None)).cls)

@@ -96,8 +96,7 @@ class Settings:
         function = self._tree.function_of(node)
         if not isinstance(function, Function) or node.value not in function.parameters:
             return False
-        method = function.owner is not None and not function.is_static
-        place = function.parameters.index(node.value) - method
+        place = function.place(node.value)
         callers = self._flow.callers(function)
         if any(argument.star for call in callers for argument in call.args):
             return False

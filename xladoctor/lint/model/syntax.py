@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import libcst as cst
 
+from xladoctor.lint.model.definitions import Binding as Binding
+from xladoctor.lint.model.definitions import Class as Class
+from xladoctor.lint.model.definitions import Function as Function
+from xladoctor.lint.model.definitions import FunctionNode as FunctionNode
+from xladoctor.lint.model.definitions import Scope as Scope
 from xladoctor.lint.model.parsing import Parsed
 from xladoctor.lint.model.parts import children as children
 from xladoctor.lint.model.parts import walk as walk
@@ -51,96 +56,9 @@ _COLLECTED = frozenset(
 
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
-FunctionNode: TypeAlias = cst.FunctionDef | cst.Lambda
 
 #: Kinds without parts, of which the walk takes no note but that they are there.
 _LEAVES = frozenset([cst.Name, cst.Integer, cst.Float, cst.Imaginary, cst.Pass])
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Scope:
-    """A module, class, function or comprehension, and what is bound in it."""
-
-    node: cst.CSTNode
-    parent: Scope | None
-    bindings: dict[str, list[Binding]] = dataclasses.field(default_factory=dict)
-    globals: set[str] = dataclasses.field(default_factory=set)
-    top: Scope = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        self.top = self if self.parent is None else self.parent.top
-
-    @property
-    def is_class(self) -> bool:
-        """Names of a class body are not seen by the functions in it."""
-        return type(self.node) is cst.ClassDef
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Binding:
-    """One way in which a name gets its meaning.
-
-    Attributes:
-        kind: "import", "assign", "function", "class", "param" or "other" (loop target, with ...).
-        node: The import, the assigned expression, the definition or the target.
-        dotted: For an import: the full dotted name that it is bound to.
-    """
-
-    kind: str
-    node: cst.CSTNode
-    dotted: str | None = None
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Function:
-    """A function, method or lambda of the file.
-
-    Attributes:
-        node: Its definition.
-        name: Its name; "<lambda>" for a lambda.
-        owner: The class it is a method of, if it is one.
-        outer: The function around it, if there is one.
-        parameters: Names of the parameters in order, ``self`` included, without * and **.
-        is_static: Whether it is a static method, which has no ``self``.
-        of_class: Whether it is a class method, whose first parameter is the class.
-    """
-
-    node: FunctionNode
-    name: str
-    owner: Class | None
-    outer: Function | None
-    parameters: tuple[str, ...]
-    keyword_only: tuple[str, ...] = ()
-    decorators: tuple[cst.BaseExpression, ...] = ()
-    is_static: bool = dataclasses.field(init=False)
-    of_class: bool = dataclasses.field(init=False)
-
-    def __post_init__(self) -> None:
-        said = {item.value for item in self.decorators if type(item) is cst.Name}
-        self.is_static = "staticmethod" in said
-        self.of_class = "classmethod" in said or self.name == "__init_subclass__"
-
-    @property
-    def around(self) -> Iterator[Function]:
-        """It and the functions around it, innermost first."""
-        current: Function | None = self
-        while current is not None:
-            yield current
-            current = current.outer
-
-
-@dataclasses.dataclass(eq=False, slots=True)
-class Class:
-    """A class of the file with its methods by name."""
-
-    node: cst.ClassDef
-    name: str
-    methods: dict[str, Function] = dataclasses.field(default_factory=dict)
-
-    @property
-    def bases(self) -> tuple[cst.BaseExpression, ...]:
-        """The expressions it inherits from."""
-        return tuple(argument.value for argument in self.node.bases)
 
 
 @dataclasses.dataclass(eq=False, slots=True)

@@ -188,8 +188,7 @@ class _Group:
         if function is None or parameter.default is not None or not model.callers(function):
             raise _Odd
         for call in model.callers(function):
-            index = function.parameters.index(parameter.name.value)
-            value = call.argument(index, parameter.name.value)
+            value = call.given_to(function, parameter.name.value)
             if value is None or not model.is_here(call.node) or call.has_star:
                 raise _Odd
             if isinstance(value, cst.Call) and model.call(value).name == PARALLEL:

@@ -29,9 +29,8 @@ def carried(model: FileModel, function: Function | None, name: str) -> CallSite 
         return None
     if not any(is_name(part, name) for value in returned(function) for part in _parts(value)):
         return None
-    index = function.parameters.index(name)
     for call in model.callers(function):
-        given = call.argument(index, name)
+        given = call.given_to(function, name)
         parent = model.parent(call.node)
         if given is None or not isinstance(parent, cst.Assign):
             continue

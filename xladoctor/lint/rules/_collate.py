@@ -13,7 +13,7 @@ from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import lengths_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Value
 
@@ -38,25 +38,27 @@ def collate_functions(model: FileModel) -> Iterator[Function]:
     """
     seen: set[Function] = set()
     for part in (model, *model.linked):
-        for function in _given_to_loaders(part):
+        for function in part.once(_given_to_loaders):
             if function not in seen:
                 seen.add(function)
                 yield from _with_helpers(model, function)
 
 
-def _given_to_loaders(model: FileModel) -> Iterator[Function]:
+def _given_to_loaders(model: FileModel) -> Sequence[Function]:
     """What loaders and Trainers of a file are given, and collators that stand in tables.
 
     ``COLLATORS = {"bert": CollatorForBert}``: who makes these cannot be seen.
     """
+    found: list[Function] = []
     for collate in _collating(model):
         value = model.value(collate)
         for one in value.roads or (value,):
-            yield from _callable(model, one)
+            found += _callable(model, one)
     for cls in model.classes:
         function = cls.methods.get("__call__")
         if function is not None and "Collat" in cls.name and _is_handed_on(model, cls):
-            yield function
+            found.append(function)
+    return found
 
 
 def _collating(model: FileModel) -> Iterator[cst.BaseExpression]:

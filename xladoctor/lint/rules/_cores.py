@@ -285,8 +285,7 @@ def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
     function = model.function_of(node)
     if function is None or node.value not in function.parameters:
         return False
-    bound = function.owner is not None and not function.is_static
-    index = function.parameters.index(node.value) - (1 if bound else 0)
+    index = function.parameters.index(node.value) - function.is_bound
     callers = model.callers(function)
     entry = model.on_every_core(node)
     if entry is not None and entry.function is function and not callers:

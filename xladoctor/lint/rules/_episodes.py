@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.model.knowledge import JOINS_AND_STACKS
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Function, Loop
 
-_JOINS = ("torch.cat", "torch.concat", "torch.stack", "torch.hstack", "torch.vstack")
 _SHORTER = frozenset({"pop", "popleft"})
 
 
@@ -27,7 +27,7 @@ def joined_episodes(model: FileModel) -> Iterator[tuple[CallSite, Loop]]:
     Yields:
         The calls that join such a list on the device, each with the loop that fills it.
     """
-    joins = [call for call in model.calls(*_JOINS) if _listed(call) is not None]
+    joins = [call for call in model.calls(*JOINS_AND_STACKS) if _listed(call) is not None]
     if not joins:
         return
     filled = dict(_filled(model))

@@ -154,8 +154,7 @@ def _seed_before(model: FileModel, call: CallSite, seeds: list[Seed], depth: int
 
 def _comes_first(model: FileModel, one: CallSite, other: CallSite) -> bool:
     """Whether a call stands before another one of the same file, this or a linked one."""
-    parts = (part for part in (model, *model.linked) if part.is_here(other.node))
-    home = next(parts, model)
+    home = model.file_with(other.node)
     return home.is_here(one.node) and in_order(home, one.node, other.node)
 
 
@@ -181,7 +180,7 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
         loads = kind in {Kind.MODEL, Kind.UNKNOWN, Kind.OBJECT} and not named
         if not loads or sometimes(model, call) or _after_the_cores(model, call):
             return False
-        return not _only_evaluated(model, call)
+        return not _only_evaluated(model, call) and not _nobody_runs(model, call)
     if _sends_parameters(model, call):
         return True
     said = words(call.last)
@@ -190,6 +189,16 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
     # What cannot be read is believed, if it is given a model and runs whatever happens.
     given = any(model.value(argument.value).kind is Kind.MODEL for argument in call.node.args)
     return given and ("broadcast" in said or not sometimes(model, call))
+
+
+def _nobody_runs(model: FileModel, call: CallSite) -> bool:
+    """Whether a call stands in a method of a model that this program does not even name."""
+    function = call.function
+    if function is None or function.owner is None or function.name.startswith("__"):
+        return False
+    if not model.is_module(function.owner) or model.callers(function):
+        return False
+    return sum(part.text.count(function.name) for part in (model, *model.linked)) == 1
 
 
 def _only_evaluated(model: FileModel, call: CallSite) -> bool:

@@ -197,14 +197,10 @@ class Batches:
             for call in self._model.callers(function):
                 yield from call.positional
             return
-        if function is None or node.value not in function.parameters:
+        if function is None or node.value not in (*function.parameters, *function.keyword_only):
             return
-        bound = function.owner is not None and not function.is_static
-        index = function.parameters.index(node.value) - int(bound)
-        if index < 0:
-            return  # the object itself, which no caller gives
         for call in self._model.callers(function):
-            given = call.argument(index, node.value)
+            given = call.given_to(function, node.value)
             if given is not None:
                 yield given
 

@@ -36,10 +36,7 @@ def is_trainer(model: FileModel, call: CallSite) -> bool:
     """Whether a call makes a Trainer of transformers, of what is built on it, or a class of it."""
     if call.name in TRAINERS:
         return True
-    made = call.target
-    return isinstance(made, Class) and not TRAINERS.isdisjoint(
-        model.name(base) or "" for base in made.bases
-    )
+    return isinstance(call.target, Class) and model.is_trainer(call.target)
 
 
 def is_accelerator(model: FileModel, call: CallSite) -> bool:

@@ -107,8 +107,7 @@ def _replaced(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:
     bound = model.parent(call.node)
     if not isinstance(bound, cst.Assign) or len(bound.targets) != 1:
         return
-    parts = (model, *model.linked)
-    model = next((part for part in parts if part.is_here(call.node)), model)
+    model = model.file_with(call.node)
     kept = model.tree.text(bound.targets[0].target).strip()
     for line in model.nodes(cst.Assign):
         if model.function_of(line) is not call.function or not isinstance(line, cst.Assign):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.knowledge import JOINS_AND_STACKS
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
@@ -15,12 +16,10 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel, Problem
 
-_JOINS = ("torch.cat", "torch.concat", "torch.concatenate", "torch.stack", "torch.vstack")
-
 
 def samples_left_out(model: FileModel) -> Iterator[Problem]:
     """Find samples that are put together only as far as there is something in them."""
-    for call in model.calls(*_JOINS):
+    for call in model.calls(*JOINS_AND_STACKS):
         given = call.argument(0, "tensors")
         values = [given]
         if isinstance(given, cst.Name):

@@ -132,7 +132,7 @@ def _given_to(
     """The literal that a call gives to a parameter, or its default."""
     if not isinstance(name, cst.Name) or name.value not in function.parameters or call.has_star:
         return NotImplemented
-    given = call.argument(function.parameters.index(name.value) - 1, name.value)
+    given = call.given_to(function, name.value)
     if given is None:
         params = getattr(function.node, "params", None)
         named = [*params.params, *params.kwonly_params] if params is not None else []
@@ -161,8 +161,7 @@ def logged_names(model: FileModel, call: CallSite) -> set[object]:
     [parameter] = asked
     if parameter not in function.parameters:
         return set()
-    place = function.parameters.index(parameter) - 1
-    given = [one.argument(place, parameter) for one in model.callers(function)]
+    given = [one.given_to(function, parameter) for one in model.callers(function)]
     said = (model.literal(one) for one in given if one is not None)
     return {
         text

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
@@ -50,27 +50,33 @@ def loops_over(model: FileModel, call: CallSite) -> Sequence[Loop]:
 
     Those of other files count: what makes the loaders often stands in a file of its own.
     """
-    return [
-        loop
-        for loop in model.loops_of_program
-        if _comes_from(model, loop.iterates.origin, call.node, 0)
-    ]
+    return model.once(_loops_by_maker).get(call.node, ())
 
 
-def _comes_from(
-    model: FileModel, origin: cst.CSTNode | None, maker: cst.CSTNode, depth: int
-) -> bool:
-    """Whether a value made at ``origin`` was made from what ``maker`` made."""
-    if origin is maker:
-        return True
-    if not isinstance(origin, cst.Call) or depth >= _DEEPEST:
-        return False
-    sources = [argument.value for argument in origin.args]
-    if isinstance(origin.func, cst.Attribute):
-        sources.append(origin.func.value)
-    return any(
-        _comes_from(model, model.value(source).origin, maker, depth + 1) for source in sources
-    )
+def _loops_by_maker(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
+    """The loops of the program by each call that had a part in making what they go over."""
+    found: dict[cst.CSTNode, list[Loop]] = {}
+    for loop in model.loops_of_program:
+        for maker in _makers(model, loop.iterates.origin):
+            found.setdefault(maker, []).append(loop)
+    return found
+
+
+def _makers(model: FileModel, origin: cst.CSTNode | None) -> Iterable[cst.CSTNode]:
+    """What made a value, and what that was made from, a few calls deep."""
+    found: dict[cst.CSTNode, None] = {}
+    waiting = [] if origin is None else [origin]
+    for _ in range(_DEEPEST + 1):
+        found |= dict.fromkeys(waiting)
+        sources: list[cst.BaseExpression] = []
+        for made in waiting:
+            if isinstance(made, cst.Call):
+                sources += [argument.value for argument in made.args]
+                if isinstance(made.func, cst.Attribute):
+                    sources.append(made.func.value)
+        origins = [model.value(source).origin for source in sources]
+        waiting = [one for one in origins if one is not None and one not in found]
+    return found
 
 
 def training_loop(model: FileModel, call: CallSite) -> Loop | None:

@@ -88,8 +88,7 @@ def _is_capped_longest(model: FileModel, call: cst.Call, batch: str) -> bool:
 
 def _batch(function: Function) -> str | None:
     """The parameter that holds the samples: the first one, but for the object."""
-    taken = int(function.owner is not None and not function.is_static)
-    return next(iter(function.parameters[taken:]), None)
+    return next(iter(function.arguments), None)
 
 
 def lengths_in(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

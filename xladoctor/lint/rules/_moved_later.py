@@ -160,7 +160,7 @@ class _Run:
     def enter(self, function: Function, given: dict[str, Thing], bound: Thing | None) -> Thing:
         """Run a function; what it gives back, or a new object if that is not one thing."""
         names = {name: given.get(name) or Thing() for name in function.parameters}
-        if function.owner is not None and not function.is_static and function.parameters:
+        if function.is_bound and function.parameters:
             names[function.parameters[0]] = bound or Thing()
         if isinstance(function.node, cst.Lambda):
             return Thing()
@@ -273,8 +273,7 @@ class _Run:
         self._count += 1
         if target is None or self._depth == _DEPTH or self._count > _MOST or call.has_star:
             return made if isinstance(call.target, Class) and made is not None else Thing()
-        bound = target.owner is not None and not target.is_static
-        places = list(target.parameters[int(bound) :])
+        places = list(target.arguments)
         taken: dict[str, Thing] = {}
         for argument, value in zip(call.node.args, given, strict=True):
             if argument.keyword is not None:
@@ -285,7 +284,7 @@ class _Run:
         self._sure = sure and (self._is_sure(call.node) or self._trains(target))
         self._depth += 1
         self._calls.append(call)
-        result = self.enter(target, taken, made if bound else None)
+        result = self.enter(target, taken, made if target.is_bound else None)
         self._calls.pop()
         self._depth -= 1
         self._sure = sure

@@ -50,9 +50,7 @@ def by_helper(model: FileModel, call: CallSite) -> Move | None:
     function = call.target
     if not isinstance(function, Function) or (name := moved_parameter(function)) is None:
         return None
-    index = function.parameters.index(name)
-    bound = function.owner is not None and not function.is_static
-    source = call.argument(index - int(bound), name)
+    source = call.given_to(function, name)
     made = only_returned(function)
     return None if source is None else Move(call, source, model.call(made))  # type: ignore[arg-type]
 

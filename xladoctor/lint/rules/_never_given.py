@@ -68,10 +68,7 @@ def _constant(model: FileModel, node: cst.BaseExpression | None) -> float | str 
 def _is_left_out(model: FileModel, function: Function, name: str) -> bool:
     """Whether there are calls of a function, and none gives a parameter."""
     calls = model.callers(function)
-    index = function.parameters.index(name) if name in function.parameters else None
-    if index is not None and function.owner is not None and not function.is_static:
-        index -= 1
     return bool(calls) and not any(
-        call.has_star or model.gives_name(call) or call.argument(index, name) is not None
+        call.has_star or model.gives_name(call) or call.given_to(function, name) is not None
         for call in calls
     )

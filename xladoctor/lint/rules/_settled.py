@@ -90,9 +90,8 @@ def _of_name(model: FileModel, node: cst.Name, depth: int) -> Sequence[object]:
 
 def _given(model: FileModel, function: Function, name: str, depth: int) -> Iterator[object]:
     """What the callers of a function give for a parameter; its default where they give nothing."""
-    bound = function.owner is not None and not function.is_static
-    index = function.parameters.index(name) - bound
-    if bound and function.name == "__init__" and function.owner is not None:
+    index = function.parameters.index(name) - function.is_bound
+    if function.name == "__init__" and function.owner is not None:
         calls = [(call, index) for call in _made(model, function.owner)]
     else:
         calls = [(call, index) for call in model.callers(function)]
@@ -156,7 +155,7 @@ def _of_class(model: FileModel, cls: Class, name: str, depth: int) -> Sequence[o
     parts = (model, *model.linked)
     if any(f"{cls.name}.{name}" in part.assigned for part in parts):
         return _UNKNOWN
-    home = next((part for part in parts if part.is_here(cls.node)), model)
+    home = model.file_with(cls.node)
     for line in cls.node.body.body:
         for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
             if isinstance(part, cst.Assign) and is_name(part.targets[0].target, name):

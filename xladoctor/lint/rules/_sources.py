@@ -86,19 +86,15 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
     function = next((x for x in functions if node.value in (*x.parameters, *x.keyword_only)), None)
     if function is None:
         return None
-    by_place = node.value in function.parameters
-    index = function.parameters.index(node.value) if by_place else -1  # by its name alone
-    if function.owner is not None and not function.is_static and index == 0:
+    if function.place(node.value) == -1:
         return None  # the object itself, which no caller gives
     calls = list(model.callers(function))
     if any(model.gives_name(call) for call in calls):
         return None
-    if function.owner is not None and not function.is_static:
-        index -= 1
-        if function.name == "__init__":
-            calls = [call for call in model.calls() if call.target is function.owner]
+    if function.is_bound and function.name == "__init__":
+        calls = [call for call in model.calls() if call.target is function.owner]
     calls = [call for call in calls if model.says_xla(call.node)] or calls
-    given = [call.argument(index, node.value) for call in calls if not call.has_star]
+    given = [call.given_to(function, node.value) for call in calls if not call.has_star]
     known = [value for value in given if value is not None]
     return known if len(known) == len(calls) else None
 

@@ -43,9 +43,9 @@ def never_turned_on(model: FileModel) -> Iterator[Problem]:
         One problem, at the first line that shards.
     """
     parts = (model, *model.linked)
-    if any(_VARIABLE in line for part in parts for line in part.lines):
+    if any(_VARIABLE in part.text for part in parts):
         return  # be it in a comment that says how to start the program
-    if any(call.last == _ON for part in parts for call in part.calls()) or not _is_read(model):
+    if any(part.once(_turns_on) for part in parts) or not _is_read(model):
         return
     spot = next(_shardings(model), None)
     if spot is not None:
@@ -55,6 +55,10 @@ def never_turned_on(model: FileModel) -> Iterator[Problem]:
             "variable XLA_USE_SPMD, set outside, still does, and is deprecated)",
             suggestion="xr.use_spmd(), before the first use of a device",
         )
+
+
+def _turns_on(model: FileModel) -> bool:
+    return any(call.last == _ON for call in model.calls())
 
 
 def _shardings(model: FileModel) -> Iterator[cst.BaseExpression]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.rules._cores import every_core
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._sources import sources
@@ -40,7 +39,7 @@ def of_each_core(model: FileModel) -> Iterator[tuple[CallSite, FileModel, Entry]
         owner = function.owner if function is not None else None
         if function is None or owner is None or function.name not in _METHODS:
             continue
-        if TRAINERS.isdisjoint(model.library_bases(owner)) or _is_shared(model, call):
+        if not model.is_trainer(owner) or _is_shared(model, call):
             continue
         inside = (model.call(part) for part in walk(function.node) if isinstance(part, cst.Call))
         if any(one.method in {"prepare", "per_device_loader"} for one in inside):

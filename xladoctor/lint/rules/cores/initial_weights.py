@@ -52,7 +52,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     seeds = list(seeded(model))
     for call in model.calls():
         made = (
-            makes_model(model, call)
+            (makes_model(model, call) and not _told_by_callers(model, call))
+            or _made_in_helper(model, call)
             or _made_elsewhere(model, call, seeds)
             or (call.node in handed and surely_draws(model, call.node))
         )
@@ -93,6 +94,28 @@ def _what_is_drawn(model: FileModel, head: cst.CSTNode | None) -> str:
     adapters = isinstance(head, cst.Call) and draws_adapters(model.call(head))
     what = "adapters" if adapters else "last layers"
     return f"the {what} of this pretrained model are new, and every core draws its own"
+
+
+def _made_in_helper(model: FileModel, call: CallSite) -> bool:
+    """``net = wide_resnet()`` of another file, which makes the model and gives it back.
+
+    It is told where it is called: there the weights are sent to all cores.
+    """
+    if not isinstance(call.target, Function) or model.is_here(call.target.node):
+        return False
+    made = [(model.file_with(maker), maker) for maker in makers_of(model, call.node)]
+    return bool(made) and all(
+        makes_model(home, home.call(maker)) and not _loaded_then(home, home.call(maker))
+        for home, maker in made
+    )
+
+
+def _told_by_callers(model: FileModel, call: CallSite) -> bool:
+    """Whether a model is given back to functions of other files alone."""
+    callers = model.callers(call.function) if call.function is not None else ()
+    return bool(callers) and all(
+        not model.is_here(one.node) and call.node in makers_of(model, one.node) for one in callers
+    )
 
 
 def _only_evaluates(model: FileModel, entry: Entry) -> bool:
@@ -140,7 +163,7 @@ def _loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
         if not _is_net(model, call.receiver) or not _trained_after(model, call, guard):
             continue
         problem = model.problem(
-            call.node,
+            _under(model, call, guard),
             "only the master core loads these weights: the others start from what they have, and "
             "gradients are averaged, weights never",
             suggestion=f"load them on all cores, or {_ADVICE}",
@@ -148,6 +171,16 @@ def _loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
         )
         sure = _is_sure(guard) and not sometimes(model, call, besides=guard)
         yield sure, problem
+
+
+def _under(model: FileModel, call: CallSite, guard: Guard, depth: int = 3) -> cst.Call:
+    """The call under a condition that is this one, or runs it: ``if master: restore(net)``."""
+    if depth and call.function is not None and call.function is not model.function_of(guard.node):
+        for caller in model.callers(call.function):
+            found = _under(model, caller, guard, depth - 1)
+            if model.is_here(found) and any(one.node is guard.node for one in model.guards(found)):
+                return found
+    return call.node
 
 
 def _is_net(model: FileModel, node: cst.BaseExpression) -> bool:
@@ -250,14 +283,37 @@ def _runs_after(model: FileModel, made: CallSite, later: CallSite, depth: int = 
 def _loaded_then(model: FileModel, made: CallSite) -> bool:
     """``model = Net(); model.load_state_dict(...)`` in one branch: all cores load the same."""
     name = _bound(model, made)
+    if name is None:
+        return False
+    if _is_copied_into(model, made, name):
+        return True
     around = {(guard.node, guard.when) for guard in model.guards(made.node)}
-    return name is not None and any(
+    return any(
         call.receiver is not None
         and model.tree.text(call.receiver) == name
         and call.function is made.function
         and in_order(model, made.node, call.node)
         and all((guard.node, guard.when) in around for guard in model.guards(call.node))
         for call in model.methods("load_state_dict")
+    )
+
+
+def _is_copied_into(model: FileModel, made: CallSite, name: str) -> bool:
+    """``own = net.state_dict()`` and then ``own[key].copy_(other[key])``, as nanoGPT does."""
+    states = [
+        bound
+        for call in model.methods("state_dict")
+        if call.function is made.function
+        and call.receiver is not None
+        and model.tree.text(call.receiver) == name
+        and (bound := _bound(model, call)) is not None
+    ]
+    return any(
+        call.function is made.function
+        and isinstance(call.receiver, cst.Subscript)
+        and model.tree.text(call.receiver.value) in states
+        and in_order(model, made.node, call.node)
+        for call in model.methods("copy_")
     )
 
 
@@ -302,13 +358,8 @@ def _trains(model: FileModel, call: CallSite, names: set[str], depth: int = 3) -
         maker = maker.methods.get("__init__")
     if maker is None or not given or depth == 0:
         return bool(given) and "optim" in call.last.lower()
-    bound = maker.owner is not None and not maker.is_static
-    known = {
-        name
-        for index, name in enumerate(maker.parameters[int(bound) :])
-        if call.argument(index, name) in given
-    }
-    known |= {f"self.{name}" for name in known if bound}
+    known = {name for name in maker.arguments if call.given_to(maker, name) in given}
+    known |= {f"self.{name}" for name in known if maker.is_bound}
     inner = [other for other in model.calls() if _is_within(other.function, maker)]
     return any(_trains(model, other, known, depth - 1) for other in inner)
 

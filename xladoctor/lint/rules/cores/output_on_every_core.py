@@ -83,12 +83,15 @@ def _print_is_replaced(model: FileModel) -> bool:
         for call in model.calls()
     ):
         return True
+    # also what another module calls that imports both: ``builtins`` is that of all files
+    parts = dict.fromkeys(two for one in (model, *model.linked) for two in (one, *one.linked))
+    return any(part.once(_sets_output) for part in parts)
+
+
+def _sets_output(model: FileModel) -> bool:
     return any(
-        isinstance(item.target, cst.Attribute) and part.name(item.target) in _OUTPUTS
-        for part in dict.fromkeys(
-            two for one in (model, *model.linked) for two in (one, *one.linked)
-        )  # also what another module calls that imports both: ``builtins`` is that of all files
-        for node in part.nodes(cst.Assign)
+        isinstance(item.target, cst.Attribute) and model.name(item.target) in _OUTPUTS
+        for node in model.nodes(cst.Assign)
         for item in node.targets
     )
 

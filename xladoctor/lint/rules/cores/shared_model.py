@@ -219,10 +219,7 @@ def _handed_in(model: FileModel, move: CallSite, name: cst.Name) -> cst.Name | N
     if function is None or function.owner or name.value not in function.parameters:
         return None
     bindings = [x for x in model.bindings(name.value, name) if x.kind != "assign"]
-    given = [
-        call.argument(function.parameters.index(name.value), name.value)
-        for call in model.callers(function)
-    ]
+    given = [call.given_to(function, name.value) for call in model.callers(function)]
     if len(bindings) != 1 or not given:
         return None
     first = given[0]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
@@ -63,7 +62,7 @@ def _goes_backward_after(model: FileModel, loop: Loop) -> bool:
     if function is None or owner is None:
         return False
     forward = function.name == "forward" and model.is_module(owner)
-    return forward or not TRAINERS.isdisjoint(model.library_bases(owner))
+    return forward or model.is_trainer(owner)
 
 
 def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:

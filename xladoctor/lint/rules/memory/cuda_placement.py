@@ -46,10 +46,7 @@ def _is_unused_default(model: FileModel, node: cst.CSTNode) -> bool:
     if param is None or function is None:
         return False
     name, calls = param.name.value, list(model.callers(function))
-    index = function.parameters.index(name) if name in function.parameters else None
-    if index is not None and function.owner is not None and not function.is_static:
-        index -= 1
-    return all(call.has_star or call.argument(index, name) is not None for call in calls)
+    return all(call.has_star or call.given_to(function, name) is not None for call in calls)
 
 
 def _to_cuda(model: FileModel, call: CallSite) -> bool:

@@ -144,10 +144,8 @@ def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
         return
     if name.value not in function.parameters:
         return
-    index = function.parameters.index(name.value)
-    index -= int(function.owner is not None and not function.is_static)
     for caller in model.callers(function):
-        given = caller.argument(index, name.value)
+        given = caller.given_to(function, name.value)
         if given is not None:
             yield given
 

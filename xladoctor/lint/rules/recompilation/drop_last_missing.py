@@ -129,10 +129,8 @@ def _is_false(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
         ]
     if depth == 0:
         return False
-    index = function.parameters.index(node.value)
-    index -= int(function.owner is not None and not function.is_static)
     calls = model.callers(function)
-    values = [one.argument(index, node.value) or default(function, node.value) for one in calls]
+    values = [one.given_to(function, node.value) or default(function, node.value) for one in calls]
     return bool(values) and all(
         value is not None and not one.has_star and _is_false(model, value, depth - 1)
         for one, value in zip(calls, values, strict=True)

@@ -8,7 +8,12 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.knowledge import LIGHTNING_EVALS, LIGHTNING_STEPS
+from xladoctor.lint.model.knowledge import (
+    JOINS,
+    JOINS_AND_STACKS,
+    LIGHTNING_EVALS,
+    LIGHTNING_STEPS,
+)
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
@@ -23,7 +28,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
-_JOINS = frozenset(f"torch.{name}" for name in ("cat", "concat", "hstack", "vstack"))
 #: The Trainer's own, which take what there is and what is new.
 _JOINS_OF_TRANSFORMERS = frozenset(
     f"transformers.trainer_pt_utils.{name}"
@@ -111,7 +115,7 @@ def _goes_on(model: FileModel, loop: Loop, target: cst.BaseExpression) -> bool:
 
 def _lists(model: FileModel) -> Iterator[Problem]:
     """``torch.stack(losses)`` on each step, of a list that each step makes longer."""
-    for call in model.calls(*_JOINS, "torch.stack"):
+    for call in model.calls(*JOINS_AND_STACKS):
         kept = call.argument(0, "tensors")
         if not isinstance(kept, cst.Name | cst.Attribute):
             continue
@@ -261,7 +265,7 @@ def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSi
         yield from _joined(model, node.orelse)
     elif isinstance(node, cst.Call):
         call = model.call(node)
-        if call.name in _JOINS or call.name in _JOINS_OF_TRANSFORMERS:
+        if call.name in JOINS or call.name in _JOINS_OF_TRANSFORMERS:
             yield call, model.value(node)
 
 

@@ -183,8 +183,7 @@ def _is_certain(model: FileModel, ratio: cst.BaseExpression) -> bool:
     params = function.node.params
     every = (*params.posonly_params, *params.params, *params.kwonly_params)
     defaults = [one.default for one in every if one.name.value == ratio.value]
-    index = function.parameters.index(ratio.value) - int(function.owner is not None)
-    given = [call.argument(index, ratio.value) for call in model.callers(function)]
+    given = [call.given_to(function, ratio.value) for call in model.callers(function)]
     said = [one for one in (*given, *defaults) if one is not None]
     return bool(said) and all(model.literal(one) in (0, 1) for one in said)
 

@@ -91,9 +91,8 @@ def _unless_asked(model: FileModel, name: cst.Name) -> object:
     written = default(function, name.value) if function is not None else None
     if function is None or written is None or name.value not in function.parameters:
         return NotImplemented
-    index = function.parameters.index(name.value) - int(function.owner is not None)
     calls = [call for part in (model, *model.linked) for call in part.calls()]
-    by_place = (call.argument(index, name.value) for call in model.callers(function))
+    by_place = (call.given_to(function, name.value) for call in model.callers(function))
     if any(name.value in call.keywords for call in calls) or any(by_place):
         return NotImplemented
     return model.literal(written)

@@ -29,8 +29,10 @@ _KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
 def varying_index(model: FileModel) -> Iterator[Problem]:
     """Find reads such as ``table[step]`` of device tensors, where ``step`` counts the loop."""
     for loop in model.loops:
+        if loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+            continue
         counters = _counters(model, loop)
-        if not counters or loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+        if not counters:
             continue
         together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):

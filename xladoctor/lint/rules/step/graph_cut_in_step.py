@@ -8,7 +8,6 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla
-from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.rules import rule
@@ -157,7 +156,7 @@ def _runs_model(model: FileModel, call: CallSite) -> bool:
     owner = call.function.owner if call.function is not None else None
     if call.method == "compute_loss" and owner is not None:
         # A Trainer's own, or one that gives back the outputs too where it is asked for them.
-        return not TRAINERS.isdisjoint(model.library_bases(owner))
+        return model.is_trainer(owner)
     if not isinstance(call.target, Function) or not model.value(call.node).is_device_tensor:
         return False
     inner = model.reached(call.target.node)

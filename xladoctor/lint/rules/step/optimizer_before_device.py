@@ -121,11 +121,9 @@ def _is_of(model: FileModel, maker: CallSite, move: CallSite) -> bool:
         return any(same_name(owner, name) for owner in owners)
     if function is None or not isinstance(name, cst.Name) or name.value not in function.parameters:
         return False
-    index = function.parameters.index(name.value) - int(
-        function.owner is not None and not function.is_static
-    )
     return any(
-        caller.function is maker.function and same_name(owner, caller.argument(index, name.value))
+        caller.function is maker.function
+        and same_name(owner, caller.given_to(function, name.value))
         for caller in model.callers(function)
         for owner in owners
     )
