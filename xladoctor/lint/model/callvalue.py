@@ -26,7 +26,7 @@ from xladoctor.lint.model.contained import (
 )
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.inherited import of_base
-from xladoctor.lint.model.librarycall import LibraryCalls
+from xladoctor.lint.model.librarycall import LibraryCalls, makes_optimizer
 from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.records import fill
 from xladoctor.lint.model.reflected import Reflected
@@ -289,9 +289,13 @@ class CallEvaluator:
         if called.kind is Kind.OBJECT and called.instance is None:
             # Of another package: who takes what it gives back to the host believes it elsewhere.
             local, there = any_local(values), any_on_device(values)
-            if there and (called.type_name or "").startswith("torchmetrics."):
-                return Value(Kind.DEVICE_TENSOR, origin=node, local=local)  # a metric's own result
+            name = called.type_name or ""
+            if there and name.startswith(know.GIVE_TENSORS) and not name.endswith(know.GIVE_OTHERS):
+                return Value(Kind.DEVICE_TENSOR, origin=node, local=local)
             return Value(local=local, made_of_device=there)
+        unread = called == UNKNOWN or called.kind is Kind.OPTIMIZER
+        if unread and result == UNKNOWN and makes_optimizer(node):
+            return Value(Kind.OPTIMIZER, origin=node)
         if called == UNKNOWN and result == UNKNOWN:
             # From a module that is imported with a star, or handed on.
             return Value(made_of_device=any_on_device(values))

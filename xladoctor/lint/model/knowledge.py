@@ -225,6 +225,11 @@ SETTINGS_NAME = patterns.lazy(
     r"^(args?|flags|opts?|options|config|conf|cfg|hparams|hps?)$", re.IGNORECASE
 )
 OPTIMIZER_NAME = patterns.lazy(r"(^|_)(optimi[sz]ers?|optim|opt)(_?[a-z0-9]{1,2})?$", re.IGNORECASE)
+#: What programs call the class of an optimizer that a setting chose, or several of them.
+OPTIMIZER_CLASS_NAME = patterns.lazy(
+    r"(^|_)(optimi[sz]ers?|optims?|opts?)_?(class|cls|type|fn|factory|map|by_name)?(es)?$",
+    re.IGNORECASE,
+)
 LOSS_NAME = patterns.lazy(
     r"(^|_)(criterion|loss_?fn|loss_?func|loss_function|objective)(\d?$|_)", re.IGNORECASE
 )
@@ -238,6 +243,13 @@ LOADER_NAME = patterns.lazy(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)",
 
 #: PyTorch's loader, by its names.
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+#: Classes whose objects, called, give tensors where those are that they are given.
+GIVE_TENSORS = (
+    "torchmetrics.", "torchaudio.transforms.", "torchvision.transforms.", "kornia.augmentation.",
+    "torch_audiomentations.",
+)  # fmt: skip
+#: Of these, what may make something else of them on the way.
+GIVE_OTHERS = ("Compose", "ToPILImage", "PILToTensor", "Lambda")
 #: A model that calls the modules it holds one after the other, and all that hold some.
 SEQUENTIAL = "torch.nn.Sequential"
 MODULE_HOLDERS = frozenset({SEQUENTIAL, "torch.nn.ModuleDict", "torch.nn.ModuleList"})

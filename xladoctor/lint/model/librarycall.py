@@ -17,7 +17,7 @@ from xladoctor.lint.model.contained import (
     loader,
     modules,
 )
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.python_functions import PythonFunctions
 from xladoctor.lint.model.tensor_functions import TensorFunctions
@@ -233,6 +233,19 @@ def _trains_parameters(node: cst.Call) -> bool:
     if isinstance(method, cst.Attribute):
         return method.attr.value == "parameters"
     return isinstance(first, cst.Name) and "param" in first.value.lower()
+
+
+def makes_optimizer(node: cst.Call) -> bool:
+    """``opt_class(net.parameters(), **settings)``: of a class that a setting names."""
+    first = node.args[0].value if node.args else None
+    asked = first.func if isinstance(first, cst.Call) else None
+    if not isinstance(asked, cst.Attribute) or asked.attr.value != "parameters":
+        return False
+    made = node.func.value if isinstance(node.func, cst.Subscript) else node.func
+    if isinstance(made, cst.Call) and dotted_text(made.func) == "getattr" and made.args:
+        return (dotted_text(made.args[0].value) or "").endswith("optim")
+    last = (dotted_text(made) or "").rpartition(".")[2]
+    return know.OPTIMIZER_CLASS_NAME.search(last) is not None
 
 
 def _holds(node: cst.Call, name: str, arguments: Arguments) -> Value:

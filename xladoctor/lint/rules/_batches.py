@@ -199,13 +199,19 @@ def _in_loop(model: FileModel, loop: Loop, move: CallSite) -> CallSite:
     return next(calls, move)
 
 
+def _over_plain(loop: Loop) -> bool:
+    """A loop over a plain loader, though others of the program go over device loaders."""
+    kinds = {loop.iterates.kind, *(road.kind for road in loop.iterates.roads)}
+    return Kind.LOADER in kinds and not kinds & {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}
+
+
 def _is_fed(model: FileModel, loop: Loop) -> bool:
     """Whether a loop may get its batches from the host: no device loader is anywhere near.
 
     It goes over a loader of another file, or takes steps on what it fetches itself.
     """
     if is_loaded_for(model):
-        return False
+        return _over_plain(loop)
     if not isinstance(loop.node, cst.For) or loop.kind is LoopKind.STEP:
         return loop.iterates.kind not in {Kind.DEVICE_LOADER, Kind.DEVICE_TENSOR}
     parts = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name | cst.Attribute)]

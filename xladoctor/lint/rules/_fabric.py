@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 #: Through how many calls a function is looked for that is started on each core.
 _DEPTH = 4
-_MADE = ("lightning.fabric.Fabric", "lightning.Fabric")
+#: What makes it.
+MADE = ("lightning.fabric.Fabric", "lightning.Fabric")
 #: Strategies under which each core holds a part of the weights, whose gradients are reduced with
 #: the backward pass.
 _SHARDED = frozenset({"XLAFSDPStrategy"})
@@ -31,7 +32,7 @@ def fabric_of_cores(model: FileModel, *, sharded: bool = False) -> CallSite | No
         sharded: Also where each core has a part of the model alone.
     """
     for part in (model, *model.linked):
-        for call in part.calls(*_MADE):
+        for call in part.calls(*MADE):
             asked = for_xla(part, call)
             parts = asked is not None and (
                 class_of(part, asked) in _SHARDED or part.literal(asked) == "xla_fsdp"
@@ -56,12 +57,13 @@ def _launched(model: FileModel) -> frozenset[Function]:
         part.value(call.positional[0]).function
         for part in (model, *model.linked)
         for call in part.methods("launch")
-        if call.positional and call.receiver is not None and _is_fabric(part, call.receiver)
+        if call.positional and call.receiver is not None and is_fabric(part, call.receiver)
     )
     return frozenset(function for function in given if function is not None)
 
 
-def _is_fabric(model: FileModel, node: cst.BaseExpression) -> bool:
+def is_fabric(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether an expression is Fabric, by its value or by what programs call it."""
     last = (dotted_text(node) or "").rpartition(".")[2].lower()
     return model.value(node).type_name == know.FABRIC_CLASS or last in know.FABRICS
 
@@ -71,5 +73,5 @@ def clips_of_fabric(model: FileModel) -> Iterator[CallSite]:
     for call in model.methods("clip_gradients"):
         if call.receiver is None or "max_norm" not in call.keywords:
             continue
-        if _is_fabric(model, call.receiver):
+        if is_fabric(model, call.receiver):
             yield call

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.rules._exact import indices
 
 if TYPE_CHECKING:
@@ -68,4 +69,14 @@ def graph_constants(
 
 def _on_device(model: FileModel, node: cst.BaseExpression) -> bool:
     value = model.value(node)
-    return value.is_device_tensor and value.certain
+    return value.is_device_tensor and (value.certain or _made_there(model, value.origin))
+
+
+def _made_there(model: FileModel, made: cst.CSTNode | None) -> bool:
+    """``torch.zeros(n, device=fabric.device)``: on the device of a library that runs on XLA."""
+    if not isinstance(made, cst.Call) or not (model.call(made).name or "").startswith("torch."):
+        return False
+    device = model.call(made).keywords.get("device")
+    if not isinstance(device, cst.Attribute) or device.attr.value != "device":
+        return False
+    return model.value(device).kind is Kind.DEVICE and model.on_xla(made) is not OnXla.NO

@@ -32,6 +32,8 @@ TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.F
 _OF_CORE = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.UNKNOWN})
 #: What asks for several cores as the number of them.
 _ALL_CORES = ("auto", "-1", "4", "8", -1, 2, 4, 8, 16, 32)
+#: Those that ask for more than one wherever they run.
+_NUMBERS = ("4", "8", 2, 4, 8, 16, 32)
 #: Names of strategies that 2.0 renamed.
 RENAMED = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
 #: Classes that 2.0 renamed (#16781), without leaving the old name (as ``SingleTPUStrategy``).
@@ -101,6 +103,30 @@ def several_cores(model: FileModel, call: CallSite) -> bool:
         return True
     said = _choices(model, devices, str | int)
     return any(one in _ALL_CORES for one in said) and 1 not in said
+
+
+def asks_for_processes(model: FileModel, call: CallSite, *, sharded: bool) -> bool:
+    """Whether several XLA devices are asked for whatever the machine has: by strategy or number.
+
+    Args:
+        model: The file.
+        call: What makes Fabric.
+        sharded: Also where each core has a part of the weights.
+    """
+    named = _settings(model, call)
+    asked = wanted_for_xla(model, named)
+    if asked is None:
+        return False
+    strategy = named.get("strategy")
+    if strategy is not None:
+        classes = {class_of(model, one) for one in _each(model, strategy)}
+        if "XLAStrategy" in classes or {"xla", "xla_debug"} & set(_choices(model, strategy)):
+            return True
+        if "XLAFSDPStrategy" in classes or "xla_fsdp" in _choices(model, strategy):
+            return sharded
+    devices = named.get("devices")
+    said = _choices(model, devices, str | int) if devices is not None else []
+    return any(one in _NUMBERS for one in said) and 1 not in said and strategy is None
 
 
 def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:

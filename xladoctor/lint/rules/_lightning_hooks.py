@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -31,6 +32,13 @@ _OF_DATA = frozenset(
     }
 )  # fmt: skip
 _DATA_MODULE = "LightningDataModule"
+#: What Lightning itself calls of modules and callbacks, also what it once called.
+_LIGHTNINGS = re.compile(
+    r"^(on_|configure_|optimizer_|lr_scheduler_|init_|get_|set_|log|(train\w*|val\w*|test|predict|"
+    r"tng|eval\w*)_(step|end|epoch_end|step_end|dataloader|dataloaders)|setup|teardown|forward|"
+    r"backward|manual_backward|transfer_batch|tbptt|toggle|untoggle|load_state|state_dict|print|"
+    r"__\w+__$|enable|disable|total_\w+)"
+)
 #: Hooks behind an evaluation.
 EVALUATED = frozenset(
     {
@@ -64,7 +72,23 @@ def run_by_lightning(model: FileModel, function: Function, depth: int = _DEPTH) 
 def _runs(model: FileModel, owner: Class, function: Function) -> bool:
     if _DATA_MODULE in last_parts(model, owner):
         return function.name in _OF_DATA
-    return function.name not in _BEFORE and _is_of_lightning(model, owner)
+    if function.name in _BEFORE or not _is_of_lightning(model, owner):
+        return False
+    return _LIGHTNINGS.match(function.name) is not None or _is_part(model, function)
+
+
+def _is_part(model: FileModel, function: Function) -> bool:
+    """Whether methods may call a method: not one that a script asks for, or nothing names."""
+    callers = model.callers(function)
+    if callers:
+        return any(
+            call.function is not None and call.function.owner is not None for call in callers
+        )
+    return any(
+        node.attr.value == function.name
+        for part in (model, *model.linked)
+        for node in part.nodes(cst.Attribute)
+    )
 
 
 def _is_of_lightning(model: FileModel, owner: Class) -> bool:

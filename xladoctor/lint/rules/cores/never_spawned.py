@@ -12,6 +12,7 @@ from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import imported, is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._fabric_launch import unlaunched
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import snippet
@@ -55,6 +56,8 @@ def never_spawned(model: FileModel) -> Iterator[Problem]:
         return
     if "transformers" in model.frameworks:
         yield from _trainer_on_one_core(model)
+    if "lightning" in model.frameworks:
+        yield from unlaunched(model)
     if model.led_by or _may_be_started(model):
         return
     for call in model.calls():

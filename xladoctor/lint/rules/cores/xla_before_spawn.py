@@ -10,7 +10,7 @@ from xladoctor import patterns
 from xladoctor.lint.model import Function, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
-from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._exact import in_order, made_by
 from xladoctor.lint.rules._lightning import TRAINERS, for_xla, several_cores
 from xladoctor.lint.rules._sources import sources
 
@@ -50,19 +50,16 @@ _IN_PARENT = {
     f"{_XM}is_master_ordinal": "True",
 }
 _SPAWN = ("torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
-_LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher")
-#: What runs a function in a process of its own, and where it is given the function.
+_TORCH_SPAWN = "torch.multiprocessing.spawn"
+#: Processes that are started by hand: where their function stands among the arguments.
 _PROCESSES = {
-    "multiprocessing.Process": (1, "target"),
-    "multiprocessing.context.Process": (1, "target"),
-    "torch.multiprocessing.Process": (1, "target"),
-    "torch.multiprocessing.spawn": (0, "fn"),
-    "torch.multiprocessing.start_processes": (0, "fn"),
+    **dict.fromkeys(("multiprocessing.Process", "torch.multiprocessing.Process"), (1, "target")),
+    _TORCH_SPAWN: (0, "fn"),
 }
-#: Variables that share the devices out, or name another kind.
-_OTHER_DEVICES = patterns.lazy(
-    r"TPU_VISIBLE|TPU_PROCESS|TPU_CHIPS|NEURON_RT_(VISIBLE|NUM)_CORES|CUDA_VISIBLE"
-)
+#: Variables that share chips and cores out among processes.
+_SHARED_OUT = patterns.lazy(r"TPU_VISIBLE|TPU_PROCESS|TPU_CHIPS|NEURON_RT_(VISIBLE|NUM)_CORES")
+_CONTEXTS = ("multiprocessing.get_context", "torch.multiprocessing.get_context")
+_LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher")
 #: How many functions of the program lie between a call and what starts the runtime.
 _DEPTH = 2
 #: The first release whose spawn refuses.
@@ -75,6 +72,7 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
     if model.target < _SINCE or model.spmd:
         return
     yield from _started_twice(model)
+    yield from _before_processes(model)
     fits = _fits(model)
     launches = model.calls(*_LAUNCHERS) if model.is_xla else ()
     for spawn in (*model.calls(*_SPAWN), *launches, *fits):
@@ -98,49 +96,59 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
             )
         yield from _by_helpers(model, spawn)
         return  # one spawn tells it all
-    yield from _by_processes(model)
 
 
-def _by_processes(model: FileModel) -> Iterator[Problem]:
-    """``mp.Process(target=train)`` of what asks for the device, which this process has already."""
-    texts = [node.value for node in model.nodes(cst.SimpleString)]
-    on_host = any("PJRT_DEVICE" in text for text in texts) and any("CPU" in text for text in texts)
-    if on_host or any(_OTHER_DEVICES.search(text) for text in texts):
-        return  # the program says which process gets which device
-    told = set()
-    for made in model.calls():
-        function = _run_by_process(model, made)
-        inner = _start_in(model, function, _DEPTH) if function is not None else None
-        if inner is None:
+def _before_processes(model: FileModel) -> Iterator[Problem]:
+    """``mp.Process(target=train, args=(device,))`` of a process that has the device already."""
+    texts = (node.value for node in model.nodes(cst.SimpleString))
+    if not model.is_xla or any(_SHARED_OUT.search(text) for text in texts):
+        return  # the program may say which process gets which chip
+    for process in (*model.calls(*_PROCESSES), *_of_contexts(model)):
+        if _one_core_each(model, process) is None:
             continue
-        for call in model.calls(*_STARTS):
-            if call not in told and _runs_before(model, call, made):
-                told.add(call)
-                yield model.problem(
-                    call.node,
-                    "this starts the XLA runtime in the process that starts others: it holds the "
-                    "device, so the runtime of those fails, or waits for good",
-                    suggestion="leave the device to the processes that are started",
-                    related=[
-                        model.place(made.node, "another process is started here"),
-                        model.place(inner.node, "it asks for the device here"),
-                    ],
-                )
+        for call in model.calls():
+            if not _runs_before(model, call, process):
+                continue
+            target = call.target if isinstance(call.target, Function) else None
+            start = call if _starts(call) else None
+            if target is not None:
+                start = _start_in(model, target, _DEPTH)
+            if start is not None:
+                yield _of_process(model, call, process)
+                return
 
 
-def _run_by_process(model: FileModel, call: CallSite) -> Function | None:
-    """The function that a new process runs, if a call makes one."""
-    if call.name in _PROCESSES:
-        given = call.argument(*_PROCESSES[call.name])
-    elif call.name is None and call.method == "Process" and call.receiver is not None:
-        made = sources(model, call.receiver) or ()
-        calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
-        if not any((one.name or "").endswith("multiprocessing.get_context") for one in calls):
-            return None
-        given = call.keywords.get("target")
-    else:
+def _of_contexts(model: FileModel) -> Iterator[CallSite]:
+    """``ctx.Process(...)`` of ``ctx = mp.get_context("spawn")``."""
+    for call in model.methods("Process"):
+        made = made_by(model, call.receiver) if call.receiver is not None else None
+        if call.name is None and made is not None and made.name in _CONTEXTS:
+            yield call
+
+
+def _of_process(model: FileModel, call: CallSite, process: CallSite) -> Problem:
+    return model.problem(
+        call.node,
+        "this starts the XLA runtime in the parent process: a process that is forked after it "
+        "hangs as soon as it uses the device, and no second process can open a TPU",
+        suggestion="ask for the device in the function that the processes run, and leave their "
+        "start to torch_xla.launch",
+        related=[model.place(process.node, "the process is made here")],
+    )
+
+
+def _one_core_each(model: FileModel, process: CallSite) -> Function | None:
+    """What a process runs, if that uses the device."""
+    given = process.argument(*_PROCESSES.get(process.name or "", (1, "target")))
+    function = model.value(given).function if given is not None else None
+    if function is None:
         return None
-    return model.value(given).function if given is not None else None
+    handed = process.argument(1 if process.name == _TORCH_SPAWN else 3, "args")
+    parts = handed.elements if isinstance(handed, cst.Tuple | cst.List) else ()
+    devices = [model.value(one.value) for one in parts]
+    if any((one.type_name or "").startswith("torch_xla.") for one in devices):
+        return function
+    return function if any(_starts(call) for call in model.reached(function.node)) else None
 
 
 def _by_helpers(model: FileModel, spawn: CallSite) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
+from xladoctor.lint.rules._fabric_launch import apart
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import (
     CLASSES,
@@ -107,6 +108,7 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
         yield from names_gone(model)
         yield from of_classes(model)
         yield from _resumed(model)
+        yield from apart(model)
     told: set[cst.BaseExpression] = set()
     for call in model.calls(*TRAINERS):
         settings = given(model, call)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, bounds, indices, made_by
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Without ``dim`` the result of these has no dimensions.
 _REDUCTIONS = frozenset({"argmax", "argmin", "sum", "max", "min"})
+#: A number stays one in these.
+_KEEPS_SCALAR = frozenset({"long", "int", "type", "to", "detach"})
 
 
 @rule("XLA108")
@@ -29,6 +32,9 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
         listed = index is None and _is_list(model, node.value)
         if listed:
             index = next((part for part in indices(node) if _is_bound(model, part)), None)
+        elif index is None and _is_of_host(model, node.value):
+            index = next((part for part in indices(node) if _is_of_turns(model, part)), None)
+            listed = index is not None
         loop = costly_loop(model, node) if index is not None else None
         if index is None or loop is None:
             continue
@@ -87,6 +93,32 @@ def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether an expression is a list or tuple of Python's, which takes one number as an index."""
     made = assigned(model, node) if isinstance(node, cst.Name) else [node]
     return bool(made) and all(_makes_list(model, one) for one in made)
+
+
+def _is_of_host(model: FileModel, node: cst.BaseExpression) -> bool:
+    """An array of NumPy, or a tensor of the host."""
+    value = model.value(node)
+    return value.kind in {Kind.ARRAY, Kind.CPU_TENSOR} and not value.roads
+
+
+def _is_of_turns(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``t.long()`` of ``for t, p in zip(labels.view(-1), guesses.view(-1)):`` on the device."""
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        kept = call.method in _KEEPS_SCALAR and call.receiver is not None
+        return kept and call.receiver is not None and _is_of_turns(model, call.receiver)
+    if not isinstance(node, cst.Name) or not model.value(node).is_device_tensor:
+        return False
+    bound = model.bindings(node.value, node)
+    return bool(bound) and all(_is_target(model, one.node) for one in bound)
+
+
+def _is_target(model: FileModel, node: cst.CSTNode) -> bool:
+    """``t`` and ``p`` of ``for t, p in ...``."""
+    parent = model.parent(node)
+    while isinstance(parent, cst.Element | cst.Tuple | cst.List):
+        node, parent = parent, model.parent(parent)
+    return isinstance(parent, cst.For | cst.CompFor) and parent.target is node
 
 
 def _makes_list(model: FileModel, node: cst.BaseExpression) -> bool:

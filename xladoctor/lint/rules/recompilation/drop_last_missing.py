@@ -18,6 +18,7 @@ from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
+from xladoctor.lint.rules._sliced_batches import sliced_batches
 from xladoctor.lint.rules._sources import default, sources
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
     """Find training loaders on XLA devices without ``drop_last=True``."""
     if not model.is_xla or _fills_up(model):
         return
+    yield from sliced_batches(model)
     for call in model.calls(DATA_LOADER):
         if not _keeps_short_batch(model, call):
             continue

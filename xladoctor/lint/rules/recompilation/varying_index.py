@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned
@@ -29,7 +30,7 @@ _KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
 def varying_index(model: FileModel) -> Iterator[Problem]:
     """Find reads such as ``table[step]`` of device tensors, where ``step`` counts the loop."""
     for loop in model.loops:
-        if loop.kind not in {LoopKind.STEP, LoopKind.EVAL}:
+        if loop.kind not in HOT:
             continue
         counters = _counters(model, loop)
         if not counters:
@@ -42,14 +43,19 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
                 node,
                 f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
                 f"graph {often(loop)}, and each is compiled",
-                suggestion="index with a tensor: x.index_select(0, torch.tensor([step], "
-                "device=device))"
-                if isinstance(node, cst.Subscript)
-                else "keep sizes and exponents the same in every step (the largest, and a mask)",
+                suggestion=_advice(node, loop),
                 related=[loop_place(model, loop)],
             )
     yield from _kept_counters(model)
     yield from _read_places(model)
+
+
+def _advice(node: cst.BaseExpression, loop: Loop) -> str:
+    if not isinstance(node, cst.Subscript):
+        return "keep sizes and exponents the same in every step (the largest, and a mask)"
+    if loop.kind is LoopKind.ROLLOUT:
+        return "append to a list, and torch.stack it when the rollout is over"
+    return "index with a tensor: x.index_select(0, torch.tensor([step], device=device))"
 
 
 def _read_places(model: FileModel) -> Iterator[Problem]:
@@ -168,8 +174,10 @@ def _handed(call: CallSite, counter: str) -> Iterator[str]:
 
 
 def _ends_graph(model: FileModel, loop: Loop) -> bool:
+    """Whether something ends the graph of each turn: in a rollout, what brings the action back."""
+    reads = {"item", "cpu", "tolist"} if loop.kind is LoopKind.ROLLOUT else {"item"}
     return any(
-        model.effects.ends_graph(call) or call.method == "item" for call in model.reached(loop.node)
+        model.effects.ends_graph(call) or call.method in reads for call in model.reached(loop.node)
     )
 
 

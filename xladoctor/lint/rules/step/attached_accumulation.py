@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+#: Methods whose result a library calls ``backward`` of.
+_GIVES_LOSS = frozenset({"training_step", "compute_loss"})
+
 
 @rule("XLA315")
 def attached_accumulation(model: FileModel) -> Iterator[Problem]:
@@ -34,6 +37,9 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
             continue
         losses = _losses(model, [loss for call, loss in backward if model.loop(call.node) is loop])
         yield from _in_loop(model, loop, losses, sources)
+    for loop in model.loops:
+        if loop.kind is LoopKind.STEP and loop.implicit and loop.function is not None:
+            yield from _in_hook(model, loop, loop.function)
     for function in model.functions:
         # The step is a function: what it is given and gives back goes on.
         own = [(call, loss) for call, loss in backward if call.function is function]
@@ -47,6 +53,34 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
             own_sum = _own_sum(model, function, nodes, node, losses)
             if own_sum is not None and model.loop(node) is None:
                 yield from _in_calls(model, model.callers(function), node, own_sum)
+
+
+def _in_hook(model: FileModel, loop: Loop, function: Function) -> Iterator[Problem]:
+    """The losses that a module or a Trainer gives its library for the backward pass, and keeps."""
+    if function.name not in _GIVES_LOSS:
+        return
+    nodes = list(walk(function.node, into_functions=False))
+    given = [node.value for node in nodes if isinstance(node, cst.Return) and node.value]
+    losses = _losses(model, [part for value in given for part in _loss_of(model, value)])
+    for node in nodes if losses else []:
+        own_sum = _own_sum(model, function, nodes, node, losses)
+        if own_sum is not None:
+            yield from _problem(model, loop, node, *own_sum)
+        if isinstance(node, cst.Call):
+            for loss, total in _kept_by_object(model, model.call(node), losses):
+                yield from _problem(model, loop, loss, loss, total)
+
+
+def _loss_of(model: FileModel, given: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """The loss in what is given back: ``loss``, ``{"loss": loss}``, ``(loss, outputs)``."""
+    if isinstance(given, cst.Dict):
+        pairs = [item for item in given.elements if isinstance(item, cst.DictElement)]
+        return [item.value for item in pairs if model.literal(item.key) == "loss"]
+    if isinstance(given, cst.IfExp):
+        return [*_loss_of(model, given.body), *_loss_of(model, given.orelse)]
+    if isinstance(given, cst.Tuple) and given.elements:
+        return [given.elements[0].value]
+    return [given]
 
 
 def _in_calls(
