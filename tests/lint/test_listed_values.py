@@ -1273,7 +1273,7 @@ class Own(Trainer):
             kept = logits if kept is None else nested_concat(kept, logits)  # !XLA206
             labels = self.accelerator.pad_across_processes(labels, dim=1)
             labels = self._nested_gather(labels)
-            seen = labels if seen is None else nested_concat(seen, labels)  # !XLA206
+            seen = labels if seen is None else nested_concat(seen, labels)  # through the host
         return kept, seen, lost
 """,
     "XLA206: healthy loop of a Trainer": """

@@ -12,6 +12,7 @@ from xladoctor.lint.library import Effect
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.parts import literal_parts
+from xladoctor.lint.model.trainers import LOADERS
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.values import Kind
 
@@ -55,7 +56,9 @@ class Reads:
         elif tensor is None and (given := processed(call)):
             inner = [part for value in given for part in literal_parts(value)]
             tensor, how = self._device_tensor([*given, *inner]), How.LIBRARY
-        elif tensor is None and (tells_text(call) or self._looks(call, name)):
+        elif tensor is None and tells_text(call):
+            tensor, how = self._by_library(call) or self._ids(call), How.LIBRARY
+        elif tensor is None and self._looks(call, name):
             tensor, how = self._by_library(call), How.LIBRARY
         if tensor is not None:
             yield Event(Effect.READ, call.node, call, name, tensor, how)
@@ -142,6 +145,11 @@ class Reads:
     def _device_tensor(self, nodes: Sequence[cst.BaseExpression]) -> cst.BaseExpression | None:
         return next((node for node in nodes if self._model.value(node).is_device_tensor), None)
 
+    def _ids(self, call: CallSite) -> cst.BaseExpression | None:
+        """What a tokenizer makes texts of: tensors, or one or some of them on each road."""
+        values = ((node, self._model.value(node)) for node in call.positional[:1])
+        return next((node for node, value in values if _is_read(value)), None)
+
     def stores(self) -> Iterator[Event]:
         """``losses[i] = loss`` with ``losses`` on the CPU waits without a word of it."""
         for node in self._model.nodes(cst.Assign):
@@ -156,7 +164,9 @@ class Reads:
         value = self._model.value(node)
         if value.kind is not Kind.CPU_TENSOR or not isinstance(value.origin, cst.Call):
             return False
-        return self._model.name(value.origin.func) not in _LOADERS
+        made = value.origin.func
+        own = isinstance(made, cst.Attribute) and made.attr.value in LOADERS
+        return not own and self._model.name(made) not in _LOADERS
 
 
 def tells_text(call: CallSite) -> bool:
@@ -186,6 +196,11 @@ def processed(call: CallSite) -> Sequence[cst.BaseExpression]:
         return [*call.positional, *call.keywords.values()]
     sure = know.PROCESSOR_NAME.search(last) and not know.OF_PROCESSORS.isdisjoint(call.keywords)
     return [*named, *(call.positional if sure else ())]
+
+
+def _is_read(value: Value) -> bool:
+    """A device tensor, or one or some on each road: ``ids if mask is None else (ids, mask)``."""
+    return value.is_device_tensor or (bool(value.roads) and value.holds_device_tensor)
 
 
 def _is_cast(name: str) -> bool:

@@ -16,7 +16,7 @@ from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
 from xladoctor.lint.model.tensor_methods import TensorMethods
-from xladoctor.lint.model.trainers import is_super, trainer_gives
+from xladoctor.lint.model.trainers import STEPS_ALONE, is_super, trainer_gives
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -116,7 +116,7 @@ class MethodEvaluator:
         if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT, Kind.DEVICE_TENSOR}:
             return self._calls.object_called(node, held, arguments)
         if self._is_trainers(func.value, receiver, frame):
-            return trainer_gives(name, node, arguments)
+            return trainer_gives(name, node, arguments, old=self._steps_alone)
         return None
 
     def _of_one_of(
@@ -231,6 +231,12 @@ class MethodEvaluator:
         if owner is None:
             return receiver.type_name in know.TRAINERS
         return self._flow.hooks.is_trainer(owner)
+
+    @functools.cached_property
+    def _steps_alone(self) -> bool:
+        """Whether the program takes its steps by ``xm.optimizer_step``, as old Trainers did."""
+        resolve = self._flow.names.resolve
+        return any(resolve(call.func) == STEPS_ALONE for call in self._flow.tree.calls)
 
     def _named(self, node: cst.Call, arguments: Arguments) -> Arguments:
         """Arguments that cannot be followed are what their names say."""

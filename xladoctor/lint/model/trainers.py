@@ -17,17 +17,28 @@ if TYPE_CHECKING:
 
 #: Attributes that hold the model that is trained.
 MODELS = frozenset({"model", "model_wrapped"})
+#: Its methods that make loaders, and those that move the batch that they are given.
+LOADERS = frozenset({"get_train_dataloader", "get_eval_dataloader", "get_test_dataloader"})
+MOVES = frozenset({"training_step", "prediction_step", "_prepare_inputs"})
+#: The call by which a copy of its loop steps on XLA devices: that is a Trainer from before
+#: Accelerate (transformers 4.30), whose loaders are plain ones of torch.
+STEPS_ALONE = "torch_xla.core.xla_model.optimizer_step"
 _LOSSES = frozenset({"compute_loss", "training_step", "_training_step"})
 
 
-def trainer_gives(name: str, node: cst.Call, arguments: Arguments) -> Value | None:
+def trainer_gives(
+    name: str, node: cst.Call, arguments: Arguments, *, old: bool = False
+) -> Value | None:
     """What a Trainer's own method gives back, None if nothing is known of it.
 
     Args:
         name: The method.
         node: The call of it.
         arguments: What it is given.
+        old: Whether it is a Trainer from before Accelerate.
     """
+    if name in LOADERS:
+        return Value(Kind.LOADER, origin=node) if old else None
     tensor = Value(Kind.DEVICE_TENSOR, origin=node, local=True)
     first = arguments[0][1] if arguments else None
     if name == "prediction_step":
@@ -39,6 +50,8 @@ def trainer_gives(name: str, node: cst.Call, arguments: Arguments) -> Value | No
         return first if known else container(tensor)
     if name == "_prepare_input":
         return tensor
+    if name == "_nested_gather":
+        return Value(Kind.CPU_TENSOR, origin=node)  # by ``xm.mesh_reduce``, through the host
     if name == "gather_function":
         return first.but(local=False) if first is not None else None
     if name == "_wrap_model":

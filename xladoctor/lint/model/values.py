@@ -132,7 +132,10 @@ class Value:
 
     @property
     def holds_device_tensor(self) -> bool:
-        """A device tensor, or a container of them."""
+        """A device tensor, or a container of them, on each road that says something."""
+        if self.kind is Kind.UNKNOWN and self.roads:
+            telling = [road for road in self.roads if road.kind not in _SAYS_NOTHING]
+            return bool(telling) and all(road.holds_device_tensor for road in telling)
         if self.kind is Kind.CONTAINER:
             return any(value.holds_device_tensor for value in self.inner)
         return self.is_device_tensor

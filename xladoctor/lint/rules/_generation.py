@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.model.knowledge import CALLBACKS
+from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel
+    import libcst as cst
+
+    from xladoctor.lint.model import CallSite, FileModel, Function
 
 #: Arguments that only transformers' ``generate`` has (transformers 5.23, generation/utils.py and
 #: configuration_utils.py).
@@ -23,7 +27,15 @@ _ITS_OWN = frozenset(
         "decoder_start_token_id",
     }
 )
-
+#: Hooks of callbacks that show what a model writes so far.
+_SELDOM = frozenset(
+    {
+        *("on_epoch_end", "on_evaluate", "on_log", "on_save", "on_train_end"),
+        *("on_train_epoch_end", "on_validation_epoch_end", "on_validation_end"),
+    }
+)
+#: What others may take too, where the file imports transformers.
+_USUAL = frozenset({"attention_mask", "max_length", "generation_config", "num_return_sequences"})
 
 #: Packages whose models generate in a cache of full size.
 _STATIC = frozenset({"optimum", "neuronx_distributed", "transformers_neuronx", "jetstream"})
@@ -31,16 +43,37 @@ _STATIC = frozenset({"optimum", "neuronx_distributed", "transformers_neuronx", "
 
 def generations(model: FileModel) -> Iterator[CallSite]:
     """The calls of transformers' ``generate`` whose model or prompt is on the device."""
-    if any(name.partition(".")[0] in _STATIC for name in model.names.imported()):
+    packages = {name.partition(".")[0] for name in model.names.imported()}
+    if not packages.isdisjoint(_STATIC):
         return
+    its_own = _ITS_OWN | _USUAL if "transformers" in packages else _ITS_OWN
     for call in model.methods("generate"):
         if call.receiver is None or call.target is not None:
             continue
         writer = model.value(call.receiver)
         known = (writer.type_name or "").startswith("transformers.")
-        if not known and not (_ITS_OWN & set(call.keywords) and writer.type_name is None):
+        said = its_own & {*call.keywords, *unpacked(model, call)}
+        if not known and not (said and writer.type_name is None):
             continue
         given = [*call.positional, *call.keywords.values()]
         on_device = writer.kind is Kind.MODEL and writer.on_device
         if on_device or any(model.value(item).is_device_tensor for item in given):
             yield call
+
+
+def unpacked(model: FileModel, call: CallSite) -> Iterator[str]:
+    """The keywords that a call gets from dictionaries in sight: ``generate(ids, **settings)``."""
+    for argument in call.node.args:
+        if argument.star == "**":
+            yield from (name for name, _ in model.value(argument.value).entries or ())
+
+
+def after_an_epoch(model: FileModel, node: cst.CSTNode) -> Function | None:
+    """The hook of a callback, not one of each step, that a Trainer calls and that runs a node."""
+    if not model.is_xla or not_here(model, node):
+        return None
+    for function in model.functions_around(node):
+        owner = function.owner
+        if owner is not None and function.name in _SELDOM:
+            return None if CALLBACKS.isdisjoint(model.library_bases(owner)) else function
+    return None

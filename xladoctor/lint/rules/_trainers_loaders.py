@@ -44,11 +44,14 @@ def of_each_core(model: FileModel) -> Iterator[tuple[CallSite, FileModel, Entry]
         inside = (model.call(part) for part in walk(function.node) if isinstance(part, cst.Call))
         if any(one.method in {"prepare", "per_device_loader"} for one in inside):
             continue
-        if _SHARES.search(model.tree.text(function.node)):
+        named = (part.value for part in walk(function.node) if isinstance(part, cst.Name))
+        if any(map(_SHARES.search, named)):
             continue
         made = next(_made(model, owner), None)
         if made is not None:
             yield call, *made
+        elif not _is_made(model, owner) and (entry := every_core(model, call.node)) is not None:
+            yield call, model, entry  # a copy of the loop, which asks for the cores itself
 
 
 def _made(model: FileModel, owner: Class) -> Iterator[tuple[FileModel, Entry]]:
@@ -60,12 +63,17 @@ def _made(model: FileModel, owner: Class) -> Iterator[tuple[FileModel, Entry]]:
                 yield part, entry
 
 
+def _is_made(model: FileModel, owner: Class) -> bool:
+    """Whether an object of a class is made anywhere in sight."""
+    return any(call.target is owner for part in (model, *model.linked) for call in part.calls())
+
+
 def _is_shared(model: FileModel, call: CallSite) -> bool:
     """Whether a loader may get a part of the samples."""
     if call.has_star or "batch_sampler" in call.keywords or len(call.positional) > 1:
         return True
     sampler = call.keywords.get("sampler")
-    if sampler is None:
+    if sampler is None or model.literal(sampler) is None:
         return _streams(model, call)
     made = sources(model, sampler)
     names = [model.name(one.func) or "" for one in made or () if isinstance(one, cst.Call)]

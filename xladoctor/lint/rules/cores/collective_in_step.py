@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, OnXla
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
@@ -32,6 +33,8 @@ _METHODS = {
     "barrier": "lightning.fabric.Fabric",
     "all_reduce": "lightning.fabric.Fabric",
 }
+#: A Trainer's own, which the evaluation loops of copies call for each batch (transformers 4).
+_GATHERS = "_nested_gather"
 #: What these are on XLA devices (Lightning 2.6, fabric/strategies/xla.py; Accelerate 1.15).
 _IS = {"all_reduce": "mesh_reduce"}
 _TRAINS = "training_step"
@@ -130,7 +133,17 @@ def _meeting(model: FileModel, call: CallSite) -> str | None:
     ):
         meets = _IS.get(call.method, "rendezvous")
         return f"{call.method} is xm.{meets} on XLA devices: all cores meet on the host here, "
+    if call.name is None and call.method == _GATHERS and _of_trainer(model, call):
+        return f"{_GATHERS} is xm.mesh_reduce on XLA devices: all cores meet on the host here, "
     return None
+
+
+def _of_trainer(model: FileModel, call: CallSite) -> bool:
+    """``self._nested_gather(loss)`` in a class on the Trainer of transformers."""
+    owner = call.function.owner if call.function is not None else None
+    if owner is None or call.target is not None or not is_name(call.receiver, "self"):
+        return False
+    return not TRAINERS.isdisjoint(model.library_bases(owner))
 
 
 def _class(model: FileModel, call: CallSite) -> str | None:
@@ -160,11 +173,21 @@ def _decides(model: FileModel, guard: Guard) -> bool:
     """
     if guard.runs is OnXla.YES or isinstance(guard.node, cst.While) or model.holds_step(guard):
         return False
-    if guard.when and _has_begun(guard.test):
+    if guard.when and (_has_begun(guard.test) or _is_there(model, guard.test)):
         return False
     if guard.when or not isinstance(guard.node, cst.If):
         return True
     return not model.throttled(guard.node.body.body[0])
+
+
+def _is_there(model: FileModel, test: cst.BaseExpression) -> bool:
+    """``if loss is not None:`` of what is a tensor in each turn."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    against = test.comparisons[0]
+    if not isinstance(against.operator, cst.IsNot) or not is_name(against.comparator, "None"):
+        return False
+    return model.value(test.left).holds_device_tensor
 
 
 def _has_begun(test: cst.BaseExpression) -> bool:

@@ -37,7 +37,9 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
     """Find collectives behind a condition that may be true on one core and false on another."""
     if not model.is_xla or model.spmd:
         return
-    for event in model.effects.of(Effect.COLLECTIVE, Effect.SAVE):
+    # The optimizer that Accelerate prepares reduces the gradients in its step.
+    steps = [Effect.OPTIMIZER_STEP] if "accelerate" in model.led_by else []
+    for event in model.effects.of(Effect.COLLECTIVE, Effect.SAVE, *steps):
         call = event.call
         guard = model.effects.some_cores(event.node) or guard_by_norm(model, event.node)
         if (
@@ -73,7 +75,8 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
 
 def _is_left(model: FileModel, call: CallSite, guard: Guard) -> bool:
     """``if torch.isnan(loss): continue`` before the collective: XLA420 tells that at its line."""
-    if model.led_by or guard.node in model.tree.ancestors(call.node):
+    by_step = call.name != OPTIMIZER_STEP and call.method == "step"
+    if (model.led_by and not by_step) or guard.node in model.tree.ancestors(call.node):
         return False
     loop = model.step_loop(call.node)
     return loop is not None and any(

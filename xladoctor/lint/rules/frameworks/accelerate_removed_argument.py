@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._questions import old_questions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +31,7 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
     """Find arguments of ``Accelerator`` and names of Accelerate that are gone."""
     if not model.is_xla:
         return
+    yield from old_questions(model, "accelerate")
     for call in model.calls(*_ACCELERATOR):
         yield from _arguments(model, call)
     for node in model.nodes(cst.Attribute):

@@ -12,6 +12,7 @@ from xladoctor.lint.model import Class, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_trainer
+from xladoctor.lint.rules._questions import old_questions
 from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._trainer_gone import gone_arguments, gone_attributes, old_methods
 
@@ -126,6 +127,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     yield from gone_arguments(model)
     yield from gone_attributes(model)
     yield from old_methods(model)
+    yield from old_questions(model, "transformers")
     yield from _defaults(model)
     handed = _handed(model)
     for call in model.calls():

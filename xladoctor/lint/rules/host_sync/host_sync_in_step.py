@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.events import How
 from xladoctor.lint.library import Effect
+from xladoctor.lint.model import LoopKind
 from xladoctor.lint.reading import processed
 from xladoctor.lint.rewrites.accumulate import accumulate_fix
 from xladoctor.lint.rewrites.closures import closure_fix
@@ -43,11 +44,32 @@ def host_sync_in_step(model: FileModel) -> Iterator[Problem]:
         if event.how is How.CAST or _meets(event):
             continue  # XLA102, XLA423
         loop = costly_loop(model, event.node)
-        if loop is None or event.value is None:
+        if loop is None or event.value is None or _of_many_graphs(model, event.node, loop):
             continue
         how, advice = _words(event, loop)
         fix = _fix(model, event, event.value, loop)
         yield read_problem(model, event.node, event.value, loop, how, advice, fix)
+
+
+def _of_many_graphs(model: FileModel, node: cst.CSTNode, loop: Loop) -> bool:
+    """Behind a loop of a function that an evaluation calls, each turn of which is a graph.
+
+    ``sample(prompt)`` writes token by token, with ``xm.mark_step()``, and reads what it has written
+    once: beside its graphs that costs nothing.
+    """
+    if loop.kind is not LoopKind.EVAL or model.function_of(node) is loop.function:
+        return False
+    order, around = model.tree.order, {*model.tree.ancestors(node)}
+    home = model.function_of(node)
+    return any(
+        inner.function is home
+        and inner.node not in around
+        and not inner.implicit
+        and order[inner.node] < order[node]
+        and any(map(model.effects.ends_graph, model.reached(inner.node)))
+        for inner in model.loops
+        if inner.node in order
+    )
 
 
 def _meets(event: Event) -> bool:

@@ -49,6 +49,15 @@ def numpy_on_device_tensor(model: FileModel) -> Iterator[Problem]:
         if tensor is None:
             continue
         value = model.value(tensor)
+        if call.name in _CONVERTS and _lists_tensors(model, tensor):
+            yield model.problem(
+                call.node,
+                f"{snippet(model, tensor)} is a list of tensors on the XLA device, and NumPy "
+                "cannot read them there: this raises TypeError",
+                suggestion="put them together on the device and read that once: "
+                "torch.stack(losses).mean().item()",
+            )
+            continue
         if value.kind is not Kind.DEVICE_TENSOR or not value.certain:
             continue
         related = []
@@ -63,6 +72,16 @@ def numpy_on_device_tensor(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, tensor),
         )
+
+
+def _lists_tensors(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``losses`` of ``losses.append(loss)``, ``[x, y]``: all of it certainly on the device."""
+    inner = model.value(node).inner if model.value(node).kind is Kind.CONTAINER else []
+    if not inner or not all(one.is_device_tensor and one.certain for one in inner):
+        return False
+    bound = model.bindings(node.value, node) if isinstance(node, cst.Name) else ()
+    made = [item.node for item in bound] or [node]
+    return all(isinstance(one, cst.List | cst.Tuple | cst.ListComp) for one in made)
 
 
 def _given(call: CallSite) -> cst.BaseExpression | None:

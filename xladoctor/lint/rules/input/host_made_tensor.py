@@ -15,6 +15,7 @@ from xladoctor.lint.rules._filled import computed_of_constants, same_numbers
 from xladoctor.lint.rules._fixed import is_fixed
 from xladoctor.lint.rules._host_index import indexed_from_host, operands_of_host
 from xladoctor.lint.rules._moves import moves
+from xladoctor.lint.rules._new_layers import new_layers
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, moved, made, device) if constant and _FACTORIES[name] else None,
         )
     yield from _written(model)
+    yield from new_layers(model)
     yield from _mixed(model)
     yield from _one_by_one(model)
     yield from indexed_from_host(model)

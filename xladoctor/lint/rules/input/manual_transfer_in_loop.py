@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.knowledge import LEARN_NAME
 from xladoctor.lint.model.loops import HOT
+from xladoctor.lint.model.trainers import LOADERS, MOVES
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import (
@@ -20,7 +21,7 @@ from xladoctor.lint.rules._batches import (
     uploads_of_arrays,
 )
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
-from xladoctor.lint.rules._reads import loop_place
+from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +80,7 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
     if move is None:
         move = moved_by_hand(model, loop)
     if move is None:
+        yield from _by_trainer(model, loop, node)
         return
     sharded = ", input_sharding=xs.ShardingSpec(mesh, axes)" if model.spmd else ""
     yield _problem(
@@ -88,6 +90,28 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
         f"for batch in pl.MpDeviceLoader(loader, device{sharded}): it uploads the "
         "next batches in the background, and ends the graph of each step",
         None if model.spmd else _fix(model, node, move),
+    )
+
+
+def _by_trainer(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Problem]:
+    """``for step, inputs in enumerate(loader)`` of a Trainer's own loader: its methods move it."""
+    made = loop.iterates.origin
+    if not isinstance(made, cst.Call) or not isinstance(made.func, cst.Attribute):
+        return
+    if made.func.attr.value not in LOADERS or not_here(model, node):
+        return
+    calls = model.reached(loop.node)
+    move = next((call for call in calls if call.method in MOVES and call.target is None), None)
+    if move is None:
+        return
+    each = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
+    yield model.problem(
+        node.iter,
+        f"the Trainer's own loader is a plain one here, and its methods move each batch in the "
+        f"{each}: the upload waits for Python, and the device waits for the upload",
+        suggestion="go over pl.MpDeviceLoader(loader, device): it uploads the next batches in the "
+        "background, and ends the graph of each step",
+        related=[model.place(move.node, "the Trainer moves the batch in it")],
     )
 
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, OnXla
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ def load_onto_device(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(*_LOADS):
         place = call.argument(_LOADS[call.name or ""], "map_location")
-        if place is None or not _is_xla(model, place):
+        if place is None or not (_is_xla(model, place) or _is_of_framework(model, place)):
             continue
         yield model.problem(
             place,
@@ -44,3 +46,19 @@ def _is_xla(model: FileModel, node: cst.BaseExpression) -> bool:
         return isinstance(text, str) and text.startswith("xla")
     value = model.value(node)
     return value.kind is Kind.DEVICE and value.certain
+
+
+def _is_of_framework(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``accelerator.device``, ``self.args.device`` of a Trainer: the core's, where XLA runs."""
+    if not isinstance(node, cst.Attribute) or model.value(node).kind is not Kind.DEVICE:
+        return False
+    if model.on_xla(node) is OnXla.NO:
+        return False
+    holder = node.value
+    made = model.value(holder).type_name or ""
+    if made.startswith(("accelerate.", "transformers.")):
+        return True
+    function = model.function_of(node)
+    owner = function.owner if function is not None else None
+    of_trainer = owner is not None and not TRAINERS.isdisjoint(model.library_bases(owner))
+    return of_trainer and dotted_text(holder) == "self.args"

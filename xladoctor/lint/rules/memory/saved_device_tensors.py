@@ -33,7 +33,7 @@ _PICKS_CORES = re.compile(
 
 @rule("XLA721")
 def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
-    """Find ``torch.save`` of a model that is on the XLA device, or of its state."""
+    """Find ``torch.save`` of a model or optimizer on the XLA device, or of its state."""
     # Accelerate and the Trainer have functions of their own for it; ``torch.save`` is none of them.
     if not model.is_xla or "lightning" in model.led_by:
         return
@@ -152,6 +152,8 @@ def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
 
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
     value = model.value(holder)
+    if value.kind is Kind.OPTIMIZER:
+        return _steps_there(model, holder)
     if value.kind is not Kind.MODEL:
         return False
     if not value.on_device and not _is_trained(model, save, holder):
@@ -169,6 +171,14 @@ def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> 
         and (call.method == "cpu" or _says_cpu(model, call) or _says_xla(model, call))
     ]
     return not back or not back[-1]
+
+
+def _steps_there(model: FileModel, optimizer: cst.BaseExpression) -> bool:
+    """Whether ``xm.optimizer_step`` takes the optimizer's steps: its moments are on the device."""
+    return any(
+        same_name(call.argument(0, "optimizer"), optimizer)
+        for call in model.calls("torch_xla.core.xla_model.optimizer_step")
+    )
 
 
 def _is_trained(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:

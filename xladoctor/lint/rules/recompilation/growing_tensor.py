@@ -19,7 +19,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
-from xladoctor.lint.rules._generation import generations
+from xladoctor.lint.rules._generation import after_an_epoch, generations, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 #: The Trainer's own, which take what there is and what is new.
 _JOINS_OF_TRANSFORMERS = frozenset(
-    f"transformers.trainer_pt_utils.{name}"
+    f"transformers.{module}.{name}"
+    for module in ("trainer_pt_utils", "trainer_utils", "trainer")
     for name in ("nested_concat", "torch_pad_and_concatenate")
 )
 _LONGER = frozenset({"append", "extend"})
@@ -52,21 +53,10 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         target = node.targets[0].target
         if not any(_is_same(model, part, target) for part in _parts(call)):
             continue
-        loop = costly_loop(model, node) or _writing_loop(model, node, target)
-        if loop is None or not _goes_on(model, loop, target):
-            continue
-        if any(parent is loop.node for parent in around(model, node)):
-            anew = _starts_anew(node, loop.node, target)
-        else:
-            # In a function that the loop calls, a name starts anew with every call, as a rule.
-            function = model.function_of(node)
-            if isinstance(target, cst.Name):
-                # What another loop hands round (blocks of a model) begins anew in this one.
-                handing = carried(model, function, target.value)
-                anew = handing is None or loop.node not in model.tree.ancestors(handing.node)
-            else:
-                anew = _set_by_others(model, node, loop.node, target)
-        if anew:
+        loops = (costly_loop(model, node), _writing_loop(model, node, target))
+        growing = (one for one in loops if one is not None and _grows_in(model, one, node, target))
+        loop = next(growing, None)
+        if loop is None:
             continue
         each = often(loop) if loop.kind in HOT else "in each turn of the loop"
         yield model.problem(
@@ -80,6 +70,21 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _texts(model)
     yield from _episodes(model)
     yield from _lists(model)
+
+
+def _grows_in(model: FileModel, loop: Loop, node: cst.Assign, target: cst.BaseExpression) -> bool:
+    """Whether a turn of a loop finds what the last one has made longer."""
+    if not _goes_on(model, loop, target):
+        return False
+    if any(parent is loop.node for parent in around(model, node)):
+        return not _starts_anew(node, loop.node, target)
+    # In a function that the loop calls, a name starts anew with every call, as a rule.
+    function = model.function_of(node)
+    if isinstance(target, cst.Name):
+        # What another loop hands round (blocks of a model) begins anew in this one.
+        handing = carried(model, function, target.value)
+        return handing is not None and loop.node in model.tree.ancestors(handing.node)
+    return not _set_by_others(model, node, loop.node, target)
 
 
 def _episodes(model: FileModel) -> Iterator[Problem]:
@@ -194,11 +199,21 @@ def _writing_loop(model: FileModel, node: cst.CSTNode, target: cst.BaseExpressio
         return None
     if not isinstance(target, cst.Name) or model.on_xla(node) is OnXla.NO:
         return None
+    names = {target.value, *_made_of(loop.node, target.value)}
     for call in model.reached(loop.node):
         given = (part for one in call.node.args for part in walk(one.value))
-        if _runs_model(model, call) and any(is_name(part, target.value) for part in given):
+        named = {part.value for part in given if isinstance(part, cst.Name)}
+        if _runs_model(model, call) and not names.isdisjoint(named):
             return loop
     return None
+
+
+def _made_of(loop: cst.CSTNode, name: str) -> Iterator[str]:
+    """The names that a loop binds to parts of a tensor: ``last = generated[:, -1:]``."""
+    for part in walk(loop):
+        if isinstance(part, cst.Assign) and any(is_name(one, name) for one in walk(part.value)):
+            targets = (one.target for one in part.targets)
+            yield from (one.value for one in targets if isinstance(one, cst.Name))
 
 
 def _runs_model(model: FileModel, call: CallSite) -> bool:
@@ -220,21 +235,26 @@ def _texts(model: FileModel) -> Iterator[Problem]:
         around_it = model.loop(call.node)
         if loop is None and around_it is not None and around_it.kind is LoopKind.OTHER:
             loop = around_it if model.on_xla(call.node) is not OnXla.NO else None
-        told = "cache_implementation" in call.keywords or _has_settings(model, call)
-        if loop is not None and not told:
+        hook = after_an_epoch(model, call.node) if loop is None else None
+        asked = {*call.keywords, *unpacked(model, call)}
+        told = "cache_implementation" in asked or _has_settings(model, call)
+        if (loop is not None or hook is not None) and not told:
             yield model.problem(
                 call.node,
                 "the texts and the cache of generate grow by each token: every length is another "
                 "shape, which is compiled",
                 suggestion='cache_implementation="static", with prompts padded to one length',
-                related=[loop_place(model, loop)],
+                related=[
+                    *([loop_place(model, loop)] if loop is not None else []),
+                    *([model.place(hook.node, "the Trainer calls it")] if hook is not None else []),
+                ],
             )
 
 
 def _has_settings(model: FileModel, call: CallSite) -> bool:
     """``generate(**settings)``, where anything may stand; not ``**inputs`` of a tokenizer."""
-    starred = [argument.value for argument in call.node.args if argument.star]
-    return any(not model.value(value).holds_device_tensor for value in starred)
+    starred = [model.value(argument.value) for argument in call.node.args if argument.star]
+    return any(not value.holds_device_tensor and value.entries is None for value in starred)
 
 
 def _is_same(model: FileModel, part: cst.BaseExpression, target: cst.BaseExpression) -> bool:

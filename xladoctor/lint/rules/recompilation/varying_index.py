@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
-from xladoctor.lint.model import Function, Kind, LoopKind, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.turns import names_in
@@ -20,7 +20,7 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
 #: What gives one of the numbers that it is given.
 _KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
@@ -30,10 +30,11 @@ _KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
 def varying_index(model: FileModel) -> Iterator[Problem]:
     """Find reads such as ``table[step]`` of device tensors, where ``step`` counts the loop."""
     for loop in model.loops:
-        if loop.kind not in HOT:
+        hot = loop.kind in HOT
+        if not hot and loop.kind is not LoopKind.OTHER:
             continue
         counters = _counters(model, loop)
-        if not counters:
+        if not counters or not (hot or _writes_in_turns(model, loop)):
             continue
         together = model.members in (frozenset(), frozenset({family.TORCH_XLA}))
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
@@ -42,12 +43,33 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 node,
                 f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
-                f"graph {often(loop)}, and each is compiled",
+                f"graph {_each(loop)}, and each is compiled",
                 suggestion=_advice(node, loop),
                 related=[loop_place(model, loop)],
             )
     yield from _kept_counters(model)
     yield from _read_places(model)
+
+
+def _writes_in_turns(model: FileModel, loop: Loop) -> bool:
+    """A loop over tokens that runs a model in each turn, and ends its graph there itself."""
+    if loop.kind is not LoopKind.OTHER or loop.implicit or not model.is_xla:
+        return False
+    if model.on_xla(loop.node) is OnXla.NO:
+        return False
+    calls = [call for call in model.reached(loop.node) if model.loop(call.node) is loop]
+    if not any(model.effects.ends_graph(call) and not model.throttled(call.node) for call in calls):
+        return False
+    values = (x for call in calls for x in (model.value(call.node.func), _holder(model, call)))
+    return any(value.kind is Kind.MODEL for value in values)
+
+
+def _holder(model: FileModel, call: CallSite) -> Value:
+    return model.value(call.receiver if call.receiver is not None else call.node)
+
+
+def _each(loop: Loop) -> str:
+    return "in each turn" if loop.kind is LoopKind.OTHER else often(loop)
 
 
 def _advice(node: cst.BaseExpression, loop: Loop) -> str:
@@ -159,7 +181,8 @@ def _made_constant(
             ):
                 continue
             around = model.loop(node) if place is loop.node else None
-            if costly_loop(model, node) is loop and around in (loop, None) and model.is_here(node):
+            hot = costly_loop(model, node) is loop or loop.kind is LoopKind.OTHER
+            if hot and around in (loop, None) and model.is_here(node):
                 assert isinstance(node, cst.BaseExpression)
                 yield node, name
 

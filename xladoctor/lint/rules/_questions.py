@@ -1,0 +1,52 @@
+"""How programs ask a framework for torch_xla: ``if is_torch_tpu_available():``."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.rules._api import tolerated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from xladoctor.lint.model import FileModel, Problem
+
+#: A package that has a device ``tpu`` of its own, for which transformers asks today.
+_NATIVE = "torch_tpu"
+
+
+def old_questions(model: FileModel, package: str) -> Iterator[Problem]:
+    """Imports of functions that no longer ask for torch_xla, or are gone.
+
+    Args:
+        model: The file, one for XLA devices.
+        package: The framework that the functions are of.
+    """
+    if any(name.partition(".")[0] == _NATIVE for name in model.names.imported()):
+        return
+    for node in model.nodes(cst.ImportFrom):
+        assert isinstance(node, cst.ImportFrom)
+        module = dotted_text(node.module) if node.module is not None and not node.relative else None
+        if module is None or module.partition(".")[0] != package:
+            continue
+        for alias in () if isinstance(node.names, cst.ImportStar) else node.names:
+            row = _questions().get(alias.evaluated_name)
+            if row is None or row["package"] != package or tolerated(model, node):
+                continue
+            known: Sequence[str] = row["still_in"]
+            yield model.problem(
+                alias,
+                row["asks"] if module in known else row["gone"],
+                suggestion=row["instead"],
+            )
+
+
+@functools.cache
+def _questions() -> Mapping[str, Mapping[str, str]]:
+    rows = catalogue.table("frameworks")["question"]
+    return {row["name"]: row for row in rows}
