@@ -68,7 +68,7 @@ def test_a_fault_between_cores_is_found(body, code):
         "torch.save(model, args.out + str(xr.global_ordinal()))",
         "path = f'part{index}.csv'\npd.DataFrame(data).to_csv(path)",
         "with open('settings.json') as f: f.read()",
-        "with open('log.txt', 'a') as log: log.write('x')",
+        "with open('log.txt', 'a') as log: log.write(f'{index} x')",
         "xm.save(model, 'm.pt')",
         "xm.rendezvous('a')",
         "if epoch % 5 == 0: xm.rendezvous('a')",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Entry, Kind, walk
+from xladoctor.lint.model import Entry, Function, Kind, children, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
@@ -14,6 +15,8 @@ from xladoctor.lint.rules._lightning import COMMAND_LINES, FROM_OPTIONS, for_xla
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from xladoctor.lint.model import CallSite, FileModel, Guard
     from xladoctor.lint.model.problems import Place
 
@@ -55,13 +58,20 @@ SETTINGS = frozenset(
 _COUNTED = frozenset({"current_epoch", "global_step"})
 #: What starts the cores as processes, and where it is told how (spawned unless it says so).
 _STARTS = {"torch_xla.distributed.xla_multiprocessing.spawn": 5, "torch_xla.launch": 2}
+#: Words of a line that says from which core it comes.
+_CORE_WORDS = re.compile(r"\b(core|device|ordinal|process|rank|replica|worker)s?\b")
 _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})
 
 
-def every_core(model: FileModel, node: cst.CSTNode) -> Entry | None:
+def every_core(model: FileModel, node: cst.CSTNode, *, in_turn: bool = False) -> Entry | None:
     """The entry from which all cores reach a node, unless a condition asks which core it is.
 
     A condition on data (``if loss < best``) holds back no core in particular: all may come.
+
+    Args:
+        model: The file.
+        node: Any node.
+        in_turn: Whether cores that get there one after another count too.
     """
     if model.spmd or not model.is_xla:
         return None
@@ -72,9 +82,29 @@ def every_core(model: FileModel, node: cst.CSTNode) -> Entry | None:
     outer = model.core_guard(node)
     if outer is not None:
         guards.append(outer)
+    if in_turn:
+        guards = [guard for guard in guards if not _is_turn(model, guard)]
     if any(guard.master is not None or differs(model, guard.test) for guard in guards):
         return None
     return entry
+
+
+def _is_turn(model: FileModel, guard: Guard) -> bool:
+    """``for i in range(world): if rank == i: ...``: each core gets there, when it is its turn."""
+    test = guard.test
+    if not guard.when or not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    if not isinstance(test.comparisons[0].operator, cst.Equal):
+        return False
+    sides = (test.left, test.comparisons[0].comparator)
+    return any(
+        isinstance(loop, cst.For)
+        and isinstance(loop.iter, cst.Call)
+        and model.call(loop.iter).name == "builtins.range"
+        and isinstance(loop.target, cst.Name)
+        and any(is_name(side, loop.target.value) for side in sides)
+        for loop in model.tree.ancestors(guard.node)
+    )
 
 
 def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
@@ -143,6 +173,30 @@ def tells_core(model: FileModel, node: cst.CSTNode) -> bool:
         word = node.attr.value if isinstance(node, cst.Attribute) else node.value
         return bool(_WORDS & set(word.lower().split("_")))
     return False
+
+
+def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
+    """Whether what is shown or written says from which core it comes: then it was meant."""
+    nodes = list(shown)
+    if any(tells_core(model, part) for node in nodes for part in _shown(model, node)):
+        return True
+    texts = (
+        part.value.lower()
+        for node in nodes
+        for part in walk(node)
+        if isinstance(part, cst.SimpleString | cst.FormattedStringText)
+    )
+    return any(_CORE_WORDS.search(text) for text in texts)
+
+
+def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """The parts of what is shown: of a call of the program's its name, not what it is given."""
+    if isinstance(node, cst.Call) and isinstance(model.call(node).target, Function):
+        yield node.func
+        return
+    yield node
+    for part in children(node):
+        yield from _shown(model, part)
 
 
 def same_everywhere(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool:

@@ -45,6 +45,10 @@ _ENCODER_ALONE = patterns.lazy(
     r"^segmentation_models_pytorch\.(decoders\.\w+\.|(\w+\.)?)"
     r"(Unet\w*|FPN|Linknet|MAnet|PSPNet|PAN|DeepLabV3\w*|UPerNet|Segformer|DPT|create_model)$"
 )
+#: peft 0.17: LoRA draws ``lora_A`` unless ``init_lora_weights`` says how else; others draw too.
+_ADAPTERS = frozenset(
+    {"peft.get_peft_model", "peft.mapping.get_peft_model", "peft.mapping_func.get_peft_model"}
+)
 #: Those whose ``from_pretrained`` draws the last layer for another number of classes.
 _OTHER_CLASSES = patterns.lazy(r"^efficientnet_pytorch\.(model\.)?EfficientNet\.from_pretrained$")
 #: Heads of torchvision that take another one's place.
@@ -63,11 +67,11 @@ def new_head(model: FileModel, call: CallSite) -> cst.CSTNode | None:
 
     ``AutoModelForSequenceClassification.from_pretrained("bert-base-cased")``,
     ``timm.create_model("resnet50", pretrained=True, num_classes=5)``, ``smp.Unet("resnet34")``
-    (its decoder), and ``net.fc = nn.Linear(...)`` or ``net.reset_classifier(5)`` behind what makes
-    ``net``.
+    (its decoder), ``get_peft_model(net, LoraConfig())`` (its adapters), and
+    ``net.fc = nn.Linear(...)`` or ``net.reset_classifier(5)`` behind what makes ``net``.
     """
     name = call.name or ""
-    if _ENCODER_ALONE.search(name):
+    if _ENCODER_ALONE.search(name) or draws_adapters(call):
         return call.node
     if call.method == "from_pretrained" and _draws_task(model, call):
         return call.node
@@ -76,6 +80,11 @@ def new_head(model: FileModel, call: CallSite) -> cst.CSTNode | None:
         if classes is not None and model.literal(classes) not in _CLASSES:
             return call.node
     return next(_replaced(model, call), None)
+
+
+def draws_adapters(call: CallSite) -> bool:
+    """``get_peft_model(net, LoraConfig())``: half of each adapter is drawn."""
+    return call.name in _ADAPTERS
 
 
 def _draws_task(model: FileModel, call: CallSite) -> bool:

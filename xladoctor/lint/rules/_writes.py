@@ -29,6 +29,7 @@ _WRITERS = {
     **{f"shutil.{name}": (1, "dst") for name in ("copy", "copy2", "copyfile", "copytree", "move")},
 }
 _METHODS = frozenset({"to_csv", "to_parquet", "to_pickle", "to_json", "write_text", "write_bytes"})
+_TO_WRITE = frozenset({"w", "wt", "wb", "w+", "x", "xt", "xb"})
 #: Methods of archives, and of Google's storage, to (position, keyword) of the path.
 _UNPACKED = {"extractall": (0, "path"), "download_to_filename": (0, "filename")}
 #: What runs a command, and programs that fetch or unpack a file there.
@@ -61,6 +62,10 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
         text = model.literal(mode) if mode is not None else "r"
         writes = isinstance(text, str) and text[:1] in {"w", "x"}
         return call.argument(0, "file") if writes else None
+    if call.name is None and call.method == "open":  # of ``pathlib.Path``
+        mode = call.argument(0, "mode")
+        text = model.literal(mode) if mode is not None else "r"
+        return call.receiver if text in _TO_WRITE else None
     if call.name == SAVE:
         every = call.argument(2, "master_only")
         writes = every is not None and model.literal(every) is False

@@ -11,6 +11,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._appends import appended_path
 from xladoctor.lint.rules._cores import differs, entry_places, every_core, same_everywhere
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._sources import sources
@@ -56,8 +57,26 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
             related=entry_places(model, entry),
             fix=_fix(model, call),
         )
+    yield from _appended(model)
     yield from _downloads(model)
     yield from _commands(model)
+
+
+def _appended(model: FileModel) -> Iterator[Problem]:
+    """``with open("log.txt", "a") as log: log.write(...)`` on all cores."""
+    for call in model.calls():
+        path = appended_path(model, call)
+        if path is None or _is_nowhere(model, path) or not same_everywhere(model, path):
+            continue
+        entry = every_core(model, call.node)
+        if entry is not None:
+            yield model.problem(
+                call.node,
+                f"every core appends to {snippet(model, path)}: it gets each line once from every "
+                "core, in any order",
+                suggestion=_advice(call),
+                related=entry_places(model, entry),
+            )
 
 
 def _advice(call: CallSite) -> str:

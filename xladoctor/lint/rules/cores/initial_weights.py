@@ -19,7 +19,7 @@ from xladoctor.lint.rules._drawn import makers_of, makes_model, may_draw, surely
 from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded, sometimes
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._handed_over import handed_over
-from xladoctor.lint.rules._heads import new_head
+from xladoctor.lint.rules._heads import draws_adapters, new_head
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +58,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             or (call.node in handed and surely_draws(model, call.node))
         )
         late = None if made else _made_before_the_seed(model, call, seeds)
-        if late is not None and (entry := every_core(model, late.node)) is not None:
+        if late is not None and (entry := every_core(model, late.node, in_turn=True)) is not None:
             yield model.problem(
                 late.node,
                 "every core draws its own random weights here, before the seed that would make "
@@ -66,7 +66,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
                 suggestion=_ADVICE,
                 related=entry_places(model, entry),
             )
-        entry = every_core(model, call.node) if made else None
+        entry = every_core(model, call.node, in_turn=True) if made else None
         seed = last_seed(model, call, seeds) if entry is not None else None
         if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue
@@ -75,11 +75,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         makers = makers_of(model, call.receiver) if call.method == "to" else (call.node,)
         heads = (new_head(model, model.call(maker)) for maker in makers)
         head = next((node for node in heads if node is not None and model.is_here(node)), None)
-        drawn = (
-            "the last layers of this pretrained model are new, and every core draws its own"
-            if head is not None
-            else "every core draws its own random weights here"
-        )
+        drawn = _what_is_drawn(model, head)
         if seed is None and _forked(model, entry):
             drawn += " (forked processes draw alike, but the two cores of one on TPU v2 and v3 not)"
         yield model.problem(
@@ -88,8 +84,16 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             "from the first step on",
             suggestion=_ADVICE,
             related=entry_places(model, entry),
-            fix=_fix(model, call),
+            fix=_fix(model, call) if every_core(model, call.node) is not None else None,
         )
+
+
+def _what_is_drawn(model: FileModel, head: cst.CSTNode | None) -> str:
+    if head is None:
+        return "every core draws its own random weights here"
+    adapters = isinstance(head, cst.Call) and draws_adapters(model.call(head))
+    what = "adapters" if adapters else "last layers"
+    return f"the {what} of this pretrained model are new, and every core draws its own"
 
 
 def _made_in_helper(model: FileModel, call: CallSite) -> bool:
@@ -234,6 +238,8 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
     if seed is not None or not all(seed.apart for seed in seeds):
         return False
     drawn = [maker for maker in makers if surely_draws(model, maker)]
+    if any(draws_adapters(model.call(maker)) for maker in drawn):
+        return True  # whatever they are put on
     return bool(drawn) and all(
         maker in drawn or _instead(model, maker, drawn[0]) for maker in makers
     )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, children, walk
+from xladoctor.lint.model import walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import differs, entry_places, every_core, tells_core
+from xladoctor.lint.rules._cores import differs, entry_places, every_core, says_core, tells_core
 from xladoctor.lint.rules._exact import around
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
-_CORE_WORDS = re.compile(r"\b(core|device|ordinal|process|rank|replica|worker)s?\b")
 _BARS = ("tqdm.tqdm", "tqdm.trange")
 _QUIETENS = frozenset({"init_distributed_mode", "setup_for_distributed"})
 _OUTPUTS = frozenset({"builtins.print", "sys.stdout"})
@@ -38,7 +36,8 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
         if entry is None or _in_handler(model, call.node):
             continue
         if call.name == "builtins.print":
-            if "file" in call.keywords or not call.node.args or _says_core(model, call):
+            shown = [argument.value for argument in call.node.args]
+            if "file" in call.keywords or not shown or says_core(model, shown):
                 continue
             what = "every core prints this line"
             advice = "use xm.master_print, which prints on one core"
@@ -102,31 +101,6 @@ def _in_handler(model: FileModel, node: cst.CSTNode) -> bool:
     ends = (cst.FunctionDef, cst.ExceptHandler)
     first = next((parent for parent in around(model, node) if isinstance(parent, ends)), None)
     return isinstance(first, cst.ExceptHandler)
-
-
-def _says_core(model: FileModel, call: CallSite) -> bool:
-    """Whether the line says from which core it comes: then it was meant."""
-    shown = call.node.args
-    if call.name in _BARS:
-        shown = [item for item in shown if item.keyword is not None]  # not what it goes over
-    if any(tells_core(model, part) for item in shown for part in _shown(model, item.value)):
-        return True
-    texts = (
-        part.value.lower()
-        for part in walk(call.node)
-        if isinstance(part, cst.SimpleString | cst.FormattedStringText)
-    )
-    return any(_CORE_WORDS.search(text) for text in texts)
-
-
-def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The parts of what is shown: of a call of the program's its name, not what it is given."""
-    if isinstance(node, cst.Call) and isinstance(model.call(node).target, Function):
-        yield node.func
-        return
-    yield node
-    for part in children(node):
-        yield from _shown(model, part)
 
 
 def _bar_says_core(model: FileModel, call: CallSite) -> bool:

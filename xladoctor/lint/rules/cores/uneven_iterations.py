@@ -13,6 +13,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
+from xladoctor.lint.rules._shares import every_nth
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,7 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
         if not meetings or model.on_every_core(loop.node) is None:
             continue
         yield from _begins_apart(model, loop, meetings)
+        yield from _uneven_shares(model, loop, meetings)
         told: set[cst.CSTNode] = set()  # what stands behind such a condition has it as its own
         for node in walk(loop.node, into_functions=False):
             if not isinstance(node, cst.Break | cst.Continue | cst.Return):
@@ -94,6 +96,23 @@ def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Ite
             ],
         )
         return
+
+
+def _uneven_shares(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:
+    """``for batch in batches[rank::world]``, with a step in each turn."""
+    share = every_nth(model, loop) if loop.kind is LoopKind.STEP else None
+    if share is not None:
+        yield model.problem(
+            share,
+            f"where the cores do not divide the data, the first ones take one turn more of "
+            f"{snippet(model, share)}, and wait for the others at "
+            f"{snippet(model, meetings[-1].node.func)}",
+            suggestion="give all cores as many turns: cut the data to `n // world * world` before",
+            related=[
+                model.place(meetings[-1].node, "where all cores have to meet"),
+                loop_place(model, loop),
+            ],
+        )
 
 
 def _names_one(model: FileModel, node: cst.CSTNode) -> bool:

@@ -29,6 +29,11 @@ _TELLS = ("builtins.print", _MASTER_PRINT, "torch.save", "wandb.log", "logging.i
 #: Methods of loggers and of what writes summaries, by what people call these.
 _LOGS = ("info", "warning", "log", "log_metrics", "add_scalar", "add_scalars")
 _LOGGER = re.compile(r"log|writer|summary|board|wandb|mlflow|neptune|\brun$", re.IGNORECASE)
+_SCORES = ("sklearn.metrics.", "scipy.stats.")
+#: What tells how much there is, and not how good it is.
+_COUNTS = frozenset({"builtins.len", "builtins.range", "builtins.str", "builtins.type"})
+#: Through how many names a score is followed to what it was computed of.
+_DEPTH = 3
 _KINDS = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.UNKNOWN, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR})
 
 
@@ -132,6 +137,10 @@ def _metric(model: FileModel, call: CallSite, loops: list[Loop]) -> cst.BaseExpr
                 value = model.value(node)
                 if value.local and value.kind in _KINDS:
                     return node
+            elif isinstance(node, cst.Call):
+                shown = (model.call(node).name or "").startswith(_SCORES)
+                if shown and _is_score(model, node, loops):
+                    return node
     return None
 
 
@@ -139,15 +148,56 @@ def _is_metric(model: FileModel, node: cst.Name, loops: list[Loop]) -> bool:
     value = model.value(node)
     if not value.local or value.kind not in _KINDS:
         return False
-    bindings = [item for item in model.bindings(node.value, node) if item.kind == "assign"]
-    if not bindings:
+    made = [item.node for item in model.bindings(node.value, node) if item.kind == "assign"]
+    if not made or any(_reduces(model, one) for one in made):
         return False
-    for item in bindings:
-        made = item.node
-        calls = [model.call(part) for part in walk(made) if isinstance(part, cst.Call)]
-        if any(model.effects.equals(call, Equal.RESULT) for call in calls):
-            return False
-    return any(_comes_from(model, item.node, loop) for item in bindings for loop in loops)
+    return any(_comes_from(model, one, loop) for one in made for loop in loops) or any(
+        isinstance(one, cst.Call) and _is_score(model, one, loops) for one in made
+    )
+
+
+def _reduces(model: FileModel, made: cst.CSTNode) -> bool:
+    """Whether anything in an expression brings the values of the cores together."""
+    calls = (model.call(part) for part in walk(made) if isinstance(part, cst.Call))
+    return any(
+        model.effects.equals(one, Equal.RESULT)
+        for call in calls
+        for one in ((call,) if call.target is None else model.reached(call.node))
+    )
+
+
+def _is_score(model: FileModel, made: cst.Call, loops: list[Loop]) -> bool:
+    """``roc_auc_score(truths, predictions)`` of what the function of an evaluation gave."""
+    if model.call(made).name in _COUNTS:
+        return False
+    functions = {loop.function for loop in loops if loop.function is not None}
+    waiting: list[tuple[cst.CSTNode, int]] = [(made, 0)]
+    seen: set[cst.CSTNode] = set()
+    while waiting:
+        node, depth = waiting.pop()
+        if node in seen or depth > _DEPTH:
+            continue
+        seen.add(node)
+        if isinstance(node, cst.Call) and model.call(node).target in functions:
+            return True
+        if _reduces(model, node):
+            continue
+        for part in walk(node):
+            if isinstance(part, cst.Name):
+                waiting += [(one, depth + 1) for one in _values(model, part)]
+    return False
+
+
+def _values(model: FileModel, name: cst.Name) -> Iterator[cst.CSTNode]:
+    """What a name is assigned, also as one of several: ``outputs, truths = evaluate()``."""
+    for bound in model.bindings(name.value, name):
+        line = model.parent(bound.node)
+        while isinstance(line, cst.Element | cst.Tuple | cst.AssignTarget):
+            line = model.parent(line)
+        if bound.kind == "assign":
+            yield bound.node
+        elif isinstance(line, cst.Assign):
+            yield line.value
 
 
 def _comes_from(model: FileModel, made: cst.CSTNode, loop: Loop) -> bool:

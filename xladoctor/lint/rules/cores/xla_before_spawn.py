@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor import patterns
 from xladoctor.lint.model import Function, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
@@ -55,6 +56,8 @@ _PROCESSES = {
     **dict.fromkeys(("multiprocessing.Process", "torch.multiprocessing.Process"), (1, "target")),
     _TORCH_SPAWN: (0, "fn"),
 }
+#: Variables that share chips and cores out among processes.
+_SHARED_OUT = patterns.lazy(r"TPU_VISIBLE|TPU_PROCESS|TPU_CHIPS|NEURON_RT_(VISIBLE|NUM)_CORES")
 _CONTEXTS = ("multiprocessing.get_context", "torch.multiprocessing.get_context")
 _LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher")
 #: How many functions of the program lie between a call and what starts the runtime.
@@ -97,7 +100,10 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
 
 def _before_processes(model: FileModel) -> Iterator[Problem]:
     """``mp.Process(target=train, args=(device,))`` of a process that has the device already."""
-    for process in (*model.calls(*_PROCESSES), *_of_contexts(model)) if model.is_xla else ():
+    texts = (node.value for node in model.nodes(cst.SimpleString))
+    if not model.is_xla or any(_SHARED_OUT.search(text) for text in texts):
+        return  # the program may say which process gets which chip
+    for process in (*model.calls(*_PROCESSES), *_of_contexts(model)):
         if _one_core_each(model, process) is None:
             continue
         for call in model.calls():

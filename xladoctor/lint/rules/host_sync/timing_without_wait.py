@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._formatting import formats
 
@@ -31,6 +32,8 @@ _STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"}
 _PIPELINE = re.compile(r"Pipeline(\.from_(pretrained|single_file|pipe))?$")
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
+#: Words in the names of what times the tracing on purpose.
+_TRACING = frozenset({"trace", "traced", "traces", "tracing"})
 #: Methods that keep what they are given as it is.
 _GIVE_NOTHING = frozenset({"append", "backward", "extend", "add_"})
 
@@ -58,7 +61,7 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
             continue
         if _device_loader_between(model, start, end):
             continue  # the loader lets the host run ahead by a few batches only
-        if _is_of_tracing(model, node):
+        if _is_of_tracing(model, node) or _is_of_budget(model, node):
             continue
         reported.add(end.node)
         yield model.problem(
@@ -103,7 +106,15 @@ def _is_of_tracing(model: FileModel, node: cst.BinaryOperation) -> bool:
     line = model.parent(node)
     written = [node, *line.targets] if isinstance(line, cst.Assign) else [node]
     names = (part for one in written for part in walk(one) if isinstance(part, cst.Name))
-    return any("trac" in name.value.lower() for name in names)
+    return any(words(name.value) & _TRACING for name in names)
+
+
+def _is_of_budget(model: FileModel, node: cst.BinaryOperation) -> bool:
+    """``left = budget - (time.time() - start)``, ``if time.time() - start > budget``: no timing."""
+    used = model.parent(node)
+    if isinstance(used, cst.BinaryOperation):
+        return used.right is node and isinstance(used.operator, cst.Subtract)
+    return isinstance(used, cst.Comparison | cst.ComparisonTarget)
 
 
 def _before(model: FileModel, start: CallSite, end: CallSite) -> bool:

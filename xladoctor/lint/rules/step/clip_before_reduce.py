@@ -30,6 +30,13 @@ _UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
 #: Functions of other packages that call it.
 _DISPATCH = ("timm.utils.dispatch_clip_grad", "timm.utils.clip_grad.dispatch_clip_grad")
 
+#: Words in the name of a function that clips gradients by their norm, and of others.
+_GRADIENTS = frozenset({"grad", "grads", "gradient", "gradients"})
+_OTHER_CLIPS = frozenset({"value", "agc", "adaptive"})
+#: Words in the names of a program's own modules.
+_HELPERS = frozenset(
+    {"utils", "util", "helpers", "helper", "misc", "common", "lib", "src", "tools"}
+)
 #: Words in the names of modules that stand between a program and torch_xla.
 _XLA_WORDS = frozenset({"xla", "tpu", "neuron"})
 #: Ends of names that count the cores, or give each its part of the data.
@@ -53,7 +60,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         return
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
-    clips = [*model.calls(*_CLIPS), *_dispatched(model), *_by_hand(model)]
+    clips = [*model.calls(*_CLIPS), *_dispatched(model), *_by_hand(model), *_by_name(model)]
     steps = list(_steps(model)) if clips else []
     for clip in clips:
         elsewhere = not_here(model, clip.node) or _of_apex(model, clip)
@@ -106,6 +113,31 @@ def _by_hand(model: FileModel) -> Iterator[CallSite]:
             and not any(one.name in {*_CLIPS, *_REDUCES} for one in model.reached(call.node))
         ):
             yield call
+
+
+def _by_name(model: FileModel) -> Iterator[CallSite]:
+    """``utils.clip_gradients(model, 3.0)`` of a module of the program that is not there to read.
+
+    What is given no optimizer has reduced nothing before.
+    """
+    for call in model.calls():
+        said = words(call.last)
+        clips = "clip" in said and said & _GRADIENTS and not said & _OTHER_CLIPS
+        if not clips or call.target is not None or not _is_of_program(call.name):
+            continue
+        given = [argument.value for argument in call.node.args]
+        kinds = {model.value(node).kind for node in given}
+        parameters = any(
+            isinstance(node, cst.Call) and model.call(node).method == "parameters" for node in given
+        )
+        if Kind.OPTIMIZER not in kinds and (Kind.MODEL in kinds or parameters):
+            yield call
+
+
+def _is_of_program(name: str | None) -> bool:
+    """Whether a name is by its module one of the program's helpers: ``.misc``, ``lib.utils``."""
+    module = (name or "").rpartition(".")[0]
+    return (name or "").startswith(".") or bool(words(module.partition(".")[0]) & _HELPERS)
 
 
 def _scales_gradient(node: cst.CSTNode) -> bool:
@@ -193,6 +225,7 @@ def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
     if (
         clip.name is None
         or clip.name == _UNPATCHED
+        or clip.name not in {*_CLIPS, *_DISPATCH}
         or (
             clip.name in _CLIPS
             and isinstance(clip.node.func, cst.Name)

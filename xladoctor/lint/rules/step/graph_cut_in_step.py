@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla
+from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._gradients import in_no_grad
@@ -87,6 +88,7 @@ def _carried(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
         if other.call is not None
         and other.call.function is function
         and order[other.node] < order[event.node]
+        and not opposed(model.guards(other.node), model.guards(event.node))
     ]
     loss = event.call.receiver
     if not passes or loss is None:

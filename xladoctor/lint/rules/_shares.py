@@ -1,0 +1,104 @@
+"""Shares of the data that a loop takes by the core's number, and that need not be of one length."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Loop
+
+#: Calls that hand on what they go over, one for one.
+_HAND_ON = frozenset({"builtins.enumerate", "builtins.iter", "builtins.list", "builtins.tuple"})
+_BARS = ("tqdm.",)
+#: What brings shares to one length, or cuts the rest off.
+_EVENS = (cst.FloorDivide, cst.Modulo)
+_DEEPEST = 3
+
+
+def every_nth(model: FileModel, loop: Loop) -> cst.BaseExpression | None:
+    """``data[rank::world]``, ``range(rank, n, world)``: what each core goes over, turn by turn.
+
+    Unless some line on the way divides the length, and so may have made it one of whole rounds.
+
+    Args:
+        model: The file.
+        loop: A loop of which each turn is a step.
+
+    Returns:
+        The expression; None if the loop goes over something else.
+    """
+    if not isinstance(loop.node, cst.For):
+        return None
+    if any(isinstance(part, cst.Break) for part in walk(loop.node.body, into_functions=False)):
+        return None  # by a count of steps, it may be
+    for node in _gone_over(model, loop.node.iter):
+        start, step, parts = _start_and_step(model, node)
+        if start is None or step is None or not _is_number_of_core(model, start):
+            continue
+        if not any(_is_evened(model, part) for part in parts):
+            return node
+    return None
+
+
+def _gone_over(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What a loop goes over, through ``enumerate``, progress bars and names."""
+    waiting = [(node, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        yield one
+        if depth == _DEEPEST:
+            continue
+        if isinstance(one, cst.Call) and one.args:
+            name = model.call(one).name or ""
+            if name in _HAND_ON or name.startswith(_BARS):
+                waiting.append((one.args[0].value, depth + 1))
+        elif isinstance(one, cst.Name):
+            bound = list(model.bindings(one.value, one))
+            if len(bound) == 1 and isinstance(bound[0].node, cst.BaseExpression):
+                waiting.append((bound[0].node, depth + 1))
+
+
+def _start_and_step(
+    model: FileModel, node: cst.BaseExpression
+) -> tuple[cst.BaseExpression | None, cst.BaseExpression | None, list[cst.BaseExpression]]:
+    """Where a slice or a range begins, how far it goes at once, and what its length comes from."""
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.name == "builtins.range" and len(node.args) == 3:
+            start, stop, step = (argument.value for argument in node.args)
+            return start, step, [stop]
+        if call.name == "itertools.islice" and len(node.args) == 4:
+            data, start, _, step = (argument.value for argument in node.args)
+            return start, step, [data]
+    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
+        cut = node.slice[0].slice
+        if isinstance(cut, cst.Slice) and cut.step is not None and cut.lower is not None:
+            ends = [] if cut.upper is None else [cut.upper]
+            return cut.lower, cut.step, [node.value, *ends]
+    return None, None, []
+
+
+def _is_number_of_core(model: FileModel, node: cst.BaseExpression) -> bool:
+    return model.value(node).kind is Kind.CORE_NUMBER
+
+
+def _is_evened(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPEST) -> bool:
+    """Whether a length is divided on the way: ``data[: len(data) // world * world]``."""
+    for part in walk(node):
+        if isinstance(part, cst.BinaryOperation) and isinstance(part.operator, _EVENS):
+            return True
+        if isinstance(part, cst.Name) and depth:
+            bound = [
+                one.node
+                for one in model.bindings(part.value, part)
+                if isinstance(one.node, cst.BaseExpression) and one.node is not node
+            ]
+            if any(_is_evened(model, one, depth - 1) for one in bound):
+                return True
+    return False
