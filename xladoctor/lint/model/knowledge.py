@@ -270,6 +270,8 @@ LIGHTNING_STEPS = frozenset(
         "on_after_backward", "on_before_backward", "on_before_optimizer_step",
     }
 )  # fmt: skip
+#: What calls a function that it is given for each batch of an evaluation: its place and name.
+EVALUATED_BY = {"senteval.engine.SE": (1, "batcher"), "senteval.SE": (1, "batcher")}
 #: Ignite's engines, which call a function for every batch; and those that hand what it made to a
 #: function of their own: input, target, output and, in training, the loss.
 IGNITE_ENGINES = frozenset({"ignite.engine.Engine", "ignite.engine.engine.Engine"})

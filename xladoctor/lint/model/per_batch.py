@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import calls
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.syntax import Class, walk
@@ -43,7 +44,7 @@ class CalledPerBatch:
 
     @functools.cached_property
     def _handed(self) -> dict[Function, LoopKind]:
-        """Functions that Ignite's engines and Trainers call for every batch."""
+        """Functions that Ignite's engines, Trainers and SentEval call for every batch."""
         found: dict[Function, LoopKind] = {}
         for call in self._tree.calls:
             name = self._names.resolve(call.func)
@@ -51,7 +52,10 @@ class CalledPerBatch:
             if name in know.TRAINERS or self._is_trainer(call):
                 found.update(self._of_trainer(given))
                 continue
-            if name in know.IGNITE_ENGINES:
+            if name in know.EVALUATED_BY:
+                place, keyword = know.EVALUATED_BY[name]
+                node = calls.given(call, place, keyword)
+            elif name in know.IGNITE_ENGINES:
                 node = given.get("process_function", given.get(""))
             elif name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
                 node = given.get("output_transform")

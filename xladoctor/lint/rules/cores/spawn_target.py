@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._arity import items_of, misfit, takes_any
 from xladoctor.lint.rules._cores import starts_anew
@@ -14,7 +16,7 @@ from xladoctor.lint.rules._reads import snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _SPAWN = "torch_xla.distributed.xla_multiprocessing.spawn"
 _LAUNCH = "torch_xla.launch"
@@ -25,6 +27,15 @@ def spawn_target(model: FileModel) -> Iterator[Problem]:
     """Find targets that cannot be pickled and targets whose parameters do not fit."""
     for call in model.calls(_SPAWN, _LAUNCH):
         target = call.argument(0, "fn")
+        called = _called_at_once(model, target)
+        if target is not None and called is not None:
+            yield model.problem(
+                target,
+                f"{snippet(model, target)} runs here, in the process that starts the cores, and "
+                "they are given what it returns, which is None: TypeError on every core",
+                suggestion=f"give the function and its arguments apart: {called}, args=(...)",
+            )
+            continue
         function = model.value(target).function if target is not None else None
         if target is None or function is None or call.has_star:
             continue
@@ -55,6 +66,18 @@ def spawn_target(model: FileModel) -> Iterator[Problem]:
                 "the cores: PicklingError",
                 suggestion="define the function at the top of the file",
             )
+
+
+def _called_at_once(model: FileModel, target: cst.BaseExpression | None) -> str | None:
+    """The name of a function that returns nothing, in ``xmp.spawn(train(net), ...)``."""
+    called = model.call(target) if isinstance(target, cst.Call) else None
+    if called is None or not isinstance(called.target, Function):
+        return None
+    node = called.target.node
+    gives = any(True for _ in returned(called.target)) or isinstance(node, cst.Lambda)
+    later = any(isinstance(part, cst.Yield) for part in walk(node, into_functions=False))
+    decorated = bool(called.target.decorators)
+    return None if gives or later or decorated else called.written
 
 
 def _is_lambda(function: Function) -> bool:

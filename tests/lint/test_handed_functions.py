@@ -1,0 +1,102 @@
+"""Functions that are handed to somebody else, who calls them: cores, libraries.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+HEAD = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+"""
+STARTS = {
+    "the function is called, and its result started": """\
+def train(index, net=None):
+    net.to(torch_xla.device())
+xmp.spawn(train(NET))  # !XLA408
+""",
+    "the same with lines of its own": """\
+def train(index, net):
+    if net is None:
+        return
+    net.to(torch_xla.device())
+xmp.spawn(
+    train(  # !XLA408
+        0,
+        net=NET,
+    ),
+)
+""",
+    "a function that makes the one that runs": """\
+def training(net):
+    def train(index):
+        net.to(torch_xla.device())
+    return train
+xmp.spawn(training(NET), start_method="fork")
+""",
+    "a function that a decorator replaced": """\
+import click
+@click.command()
+def training(net):
+    print(net)
+xmp.spawn(training(NET), start_method="fork")
+""",
+    "a method that nobody can read": """\
+from engine import Engine
+xmp.spawn(Engine().train(NET), start_method="fork")
+""",
+}
+SCORES = """\
+import senteval
+from transformers import Trainer
+class Scored(Trainer):
+    def evaluate(self, rows=None):
+        def batcher(params, batch):
+            texts = [" ".join(words) for words in batch]
+            batch = self.tokenizer(texts, return_tensors="pt", padding={padding}){padded}
+            batch = {{name: value.to(self.args.device) for name, value in batch.items()}}
+            with torch.no_grad():
+                out = self.model(**batch).pooler_output
+            return out{read}
+        {handed}
+def _mp_fn(index):
+    trainer = Scored(MODEL, ARGS)
+    trainer.train()
+"""
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_what_the_cores_are_started_with(name):
+    program = HEAD + STARTS[name]
+    told = {(row, code) for row, code in found(program) if code == "XLA408"}
+    assert told == set(marks(program))
+
+
+@pytest.mark.parametrize(
+    ("handed", "padding", "padded", "read"),
+    [
+        (
+            "return senteval.engine.SE({}, batcher).eval(['STS'])",
+            "True",
+            "  # !XLA209",
+            ".cpu()  # !XLA101",
+        ),
+        (
+            "return senteval.engine.SE({}, batcher=batcher).eval(['STS'])",
+            '"max_length"',
+            "",
+            ".cpu()  # !XLA101",
+        ),
+        ("return batcher", "True", "", ".cpu()"),
+    ],
+)
+def test_what_senteval_runs_for_each_batch(handed, padding, padded, read):
+    program = HEAD + SCORES.format(handed=handed, padding=padding, padded=padded, read=read)
+    told = {(row, code) for row, code in found(program) if code in {"XLA101", "XLA209"}}
+    assert told == set(marks(program))
