@@ -44,3 +44,12 @@ def test_cores_of_command_lines(start, told):
     program = STARTED.format(start=start)
     found_ones = {(row, code) for row, code in found(program) if code == "XLA401"}
     assert found_ones == (marks(program) if told else set())
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("tpu_cores=8", True), ('accelerator="tpu", devices=8', False)]
+)
+def test_arguments_that_are_gone_beside_options(given, told):
+    start = f"pl.Trainer.from_argparse_args(ArgumentParser().parse_args(), {given}).fit(Net())"
+    said = [row for row, code in found(STARTED.format(start=start)) if code == "XLA901"]
+    assert len(said) == (2 if told else 1)  # the method itself is gone too

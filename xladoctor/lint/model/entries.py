@@ -72,6 +72,13 @@ class Entries:
                 and self._flow.belief.believes(call)
             )
         if not found:
+            # torchrun starts a script that makes XLA's backend known: the Trainer joins the group.
+            found.extend(
+                Entry(self._graph.home[call], call)
+                for call in self._tree.calls
+                if self._names.resolve(call.func) in know.TRAINERS and self._knows_backend(call)
+            )
+        if not found:
             # What transformers' and the XRT examples' launchers call on each core.
             found.extend(
                 Entry(function, None)
@@ -153,8 +160,12 @@ class Entries:
         method = given(call, 1, "init_method")
         if isinstance(method, cst.SimpleString):
             return str(string(method)).startswith("xla:")
+        return isinstance(backend, cst.Name | cst.Attribute) and self._knows_backend(call)
+
+    def _knows_backend(self, call: cst.Call) -> bool:
+        """Whether the file of a call imports XLA's backend of ``torch.distributed``."""
         module = self._tree.module_of(call)
-        return isinstance(backend, cst.Name | cst.Attribute) and any(
+        return any(
             self._tree.module_of(node) is module and _XLA_BACKEND in imported(node)
             for node in self._tree.imports
         )

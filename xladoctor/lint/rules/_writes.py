@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor import patterns
+from xladoctor.lint.model import Function
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -43,6 +45,8 @@ _FETCHING = patterns.lazy(
 #: What models and tokenizers of transformers and diffusers write a folder with.
 PRETRAINED = "save_pretrained"
 SAVE = "torch_xla.core.xla_model.save"
+#: How files of pictures are called.
+_PICTURE = patterns.lazy(r"\.(png|jpe?g|gif|webp|bmp|tiff?)$", re.IGNORECASE)
 
 
 def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
@@ -73,6 +77,9 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     if call.name is None and call.method == PRETRAINED:
         once = {"is_main_process", "save_function"} & call.keywords.keys()
         return None if once or call.has_star else call.argument(0, "save_directory")
+    if call.name is None and call.method == "save" and not isinstance(call.target, Function):
+        path = call.argument(0, "fp")  # of a picture, whoever made it
+        return path if path is not None and _is_picture(model, path) else None
     if call.method in _UNPACKED:
         return call.argument(*_UNPACKED[call.method])
     if call.name is None and call.method in _METHODS:
@@ -80,6 +87,17 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
             return call.receiver
         return call.argument(0, "path_or_buf")
     return None
+
+
+def _is_picture(model: FileModel, path: cst.BaseExpression) -> bool:
+    """``"out.png"``, ``f"{step}.png"``, ``os.path.join(folder, "out.png")``."""
+    if isinstance(path, cst.Call) and model.name(path.func) == "os.path.join" and path.args:
+        return _is_picture(model, path.args[-1].value)
+    if isinstance(path, cst.FormattedString):
+        last = path.parts[-1] if path.parts else None
+        return isinstance(last, cst.FormattedStringText) and bool(_PICTURE.search(last.value))
+    text = model.literal(path)
+    return isinstance(text, str) and bool(_PICTURE.search(text))
 
 
 def fetching_command(model: FileModel, call: CallSite) -> cst.BaseExpression | None:

@@ -16,6 +16,7 @@ from xladoctor.lint.rules._fabric_launch import apart
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import (
     CLASSES,
+    FROM_OPTIONS,
     RENAMED,
     TRAINERS,
     class_of,
@@ -110,10 +111,11 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
         yield from _resumed(model)
         yield from apart(model)
     told: set[cst.BaseExpression] = set()
-    for call in model.calls(*TRAINERS):
-        settings = given(model, call)
+    for call in model.calls(*TRAINERS, FROM_OPTIONS):
+        settings = call.keywords if call.name == FROM_OPTIONS else given(model, call)
         if wanted_for_xla(model, settings) is None:
-            yield from _another_device(model, call)
+            # Options that nobody sees may bring the accelerator along.
+            yield from () if call.name == FROM_OPTIONS else _another_device(model, call)
             continue
         told.update(settings.values())
         yield from _refused(model, settings, call)

@@ -1,0 +1,73 @@
+"""Scripts that torchrun starts on each core, and pictures that each core writes.
+
+All programs are invented. ``# !XLA406`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+TRAINER = """\
+import torch_xla.core.xla_model as xm
+{backend}
+from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments
+
+if __name__ == "__main__":
+    net = AutoModelForSequenceClassification.from_pretrained("bert-base-cased"){net}
+    trainer = Trainer(model=net, args=TrainingArguments("out", optim="adamw_torch_xla"))
+    trainer.train()
+    scores = trainer.evaluate()
+    with open("scores.txt", "w") as file:{write}
+        print("written"){shown}
+        file.write(str(scores))
+"""
+PICTURES = """\
+import os
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+def draw(index, pipe, folder):
+    picture = pipe("a pond")[0]
+    {saved}
+
+torch_xla.launch(draw, args=(PIPE, "out"))
+"""
+ASKED = {"XLA401", "XLA406", "XLA426"}
+
+
+def told(program):
+    return {(row, code) for row, code in found(program) if code in ASKED}
+
+
+def test_a_trainer_whose_script_makes_the_backend_known():
+    program = TRAINER.format(
+        backend="import torch_xla.distributed.xla_backend",
+        net="  # !XLA426",
+        write="  # !XLA406",
+        shown="  # !XLA401",
+    )
+    assert told(program) == set(marks(program))
+
+
+def test_a_trainer_that_one_process_runs():
+    program = TRAINER.format(backend="", net="", write="", shown="")
+    assert told(program) == set()
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        'picture.save("pond.png")  # !XLA406',
+        'picture.save(os.path.join(folder, "pond.jpg"), quality=90)  # !XLA406',
+        'picture.save(f"{folder}/pond.webp")  # !XLA406',
+        'picture.save(f"{folder}/pond-{index}.png")',
+        'picture.save(os.path.join(folder, str(xm.get_ordinal()), "pond.png"))',
+        'picture.save("pond")',
+        'if index == 0: picture.save("pond.png")',
+    ],
+)
+def test_pictures_of_all_cores(saved):
+    program = PICTURES.format(saved=saved)
+    assert told(program) == set(marks(program))
