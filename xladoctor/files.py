@@ -164,3 +164,11 @@ def is_inside(path: Path, folder: Path) -> bool:
 
 def _size(number: int) -> str:
     return f"{number // 2**20} MB" if number >= 2**20 else f"{number} bytes"
+
+
+def by_start(folder: Path) -> tuple[str, str]:
+    """The order in which processes started, of their folders: ``p9998-171``, ``p10001-172``.
+
+    Process ids say nothing of it: they begin anew, and as text 10001 comes before 9998.
+    """
+    return folder.name.rpartition("-")[2].zfill(20), folder.name

@@ -249,7 +249,7 @@ def processes(path: Path) -> list[Path]:
     """The folders of the processes that used a device, in the order in which they started."""
     return sorted(
         (events.parent for events in path.glob("p*/events.jsonl")),
-        key=lambda folder: (folder.name.rpartition("-")[2].zfill(20), folder.name),
+        key=files.by_start,
     )
 
 

@@ -52,7 +52,7 @@ def read_run(path: Path) -> tables.Run:
     notes: list[str] = []
     manifest = _manifest(path, notes)
     rows = collections.defaultdict[str, list[Any]](list)
-    for folder in sorted(path.glob("p*/")):
+    for folder in sorted(path.glob("p*/"), key=files.by_start):
         _read_process(folder, manifest, rows, notes)
     notes += unwatched(path)
     if not rows["process"]:
