@@ -8,12 +8,12 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, OnXla
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -140,10 +140,9 @@ def _meeting(model: FileModel, call: CallSite) -> str | None:
 
 def _of_trainer(model: FileModel, call: CallSite) -> bool:
     """``self._nested_gather(loss)`` in a class on the Trainer of transformers."""
-    owner = call.function.owner if call.function is not None else None
-    if owner is None or call.target is not None or not is_name(call.receiver, "self"):
+    if call.function is None or call.target is not None or not is_name(call.receiver, "self"):
         return False
-    return not TRAINERS.isdisjoint(model.library_bases(owner))
+    return extends_trainer(model, call.function.owner)
 
 
 def _class(model: FileModel, call: CallSite) -> str | None:
