@@ -288,8 +288,8 @@ def evaluate(net, loader):
             "                kept = torch.cat([kept, out])"
         ),
         (
-            "if not kept is None:\n                kept = torch.cat([kept, out])\n            else:\n"
-            "                kept = out"
+            "if not kept is None:\n                kept = torch.cat([kept, out])\n"
+            "            else:\n                kept = out"
         ),
         (
             "begins = kept is None\n            if begins:\n                kept = out\n"
