@@ -351,3 +351,92 @@ def test_a_counter_behind_a_progress_bar(over):
             return losses
     """
     assert "XLA205" in codes(program)
+
+
+def by_name(program, *values):
+    """A program whose values, as written, get a name in the line before."""
+    lines = []
+    for line in textwrap.dedent(program).splitlines():
+        for number, value in enumerate(values):
+            if value in line and "# " not in line.partition(value)[0]:
+                indent = line[: len(line) - len(line.lstrip())]
+                lines.append(f"{indent}given_{number} = {value}")
+                line = line.replace(value, f"given_{number}")
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+PARAMETERS = """
+    import torch
+    import torch_xla
+
+    def main(net):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        net.to(torch_xla.device())
+        return optimizer
+"""
+SPECS = """
+    import numpy as np
+    import torch_xla.distributed.spmd as xs
+    import torch_xla.runtime as xr
+
+    def shard(weight):
+        xr.use_spmd()
+        mesh = xs.Mesh(np.arange(8), (4, 2), ("data", "model"))
+        xs.mark_sharding(weight, mesh, ("fsdp", None))
+"""
+SAMPLERS = """
+    import torch_xla.runtime as xr
+    from torch.utils.data import DistributedSampler
+
+    def share(data):
+        xr.use_spmd()
+        return DistributedSampler(data, num_replicas=xr.world_size(), rank=xr.global_ordinal())
+"""
+COUNTS = """
+    import torch
+    import torch_xla.core.xla_model as xm
+    import torch_xla.runtime as xr
+
+    def mean(right):
+        count = torch.tensor(3)
+        return xm.all_reduce("sum", count, scale=1.0 / xr.world_size())
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "program", "values"),
+    [
+        ("XLA305", PARAMETERS, ["net.parameters()"]),
+        ("XLA444", SPECS, ['("fsdp", None)', "(4, 2)", '("data", "model")']),
+        ("XLA428", SAMPLERS, ["xr.world_size()", "xr.global_ordinal()"]),
+        ("XLA438", COUNTS, ["1.0 / xr.world_size()"]),
+        ("XLA206", GROWS, ["[kept, out]"]),
+    ],
+)
+def test_values_that_get_a_name_first(code, program, values):
+    grows = "kept = torch.cat([kept, out])"
+    program = program.replace("{first}", "kept = torch.zeros(0, 4, device=device)")
+    program = program.replace("{lines}", grows)
+    assert by_name(program, *values) != textwrap.dedent(program)
+    plain = rows(program, code)
+    assert plain
+    assert len(rows(by_name(program, *values), code)) == len(plain)
+
+
+@pytest.mark.parametrize(
+    "taken", ["list(net.parameters())", "[*net.parameters()]", "[p for p in net.parameters()]"]
+)
+def test_a_list_of_parameters_is_made_when_it_gets_its_name(taken):
+    program = f"""
+        import torch
+        import torch_xla
+
+        def main(net):
+            taken = {taken}
+            net.to(torch_xla.device())
+            return torch.optim.SGD(taken, lr=0.1)
+    """
+    assert "XLA305" in codes(program)
+    lazy = program.replace(taken, "net.parameters()")
+    assert "XLA305" not in codes(lazy)

@@ -28,6 +28,8 @@ _GUARDING = frozenset(
     [cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.IndentedBlock, cst.Module]
 )
 
+#: How many names one condition may stand behind.
+_DEPTH = 3
 #: What a name may stand for where a condition is asked.
 _CONDITIONS = frozenset([cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.Call])
 
@@ -138,31 +140,39 @@ class Guards:
                 if guard.runs is OnXla.NO:
                     yield guard
 
-    def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:
-        written, inside = test, when
-        test, when = self._said(written, when=inside)
-        kind = self._kind(test)
-        master: bool | None = None
-        if kind in MASTERS:
-            if (when or both_sides(test) is None) and (inside or not _refuses(node)):
-                master = (kind is Kind.IS_MASTER) is when
-        elif not when and (inside or not _refuses(node)):
-            master = self._left_over(test)
-        runs = self.devices.tests.of_guard(test, when=when)
-        return Guard(node, test, when, written, inside, master, runs)
+    def _guard(self, node: cst.CSTNode, written: cst.BaseExpression, *, when: bool) -> Guard:
+        inside, asked = when, written
+        while type(asked) is cst.UnaryOperation and type(asked.operator) is cst.Not:
+            asked, when = asked.expression, not when
+        test, holds = self._meant(asked, when=when)
+        refused = not inside and _refuses(node)
+        master = self._master(test, when=holds, refused=refused)
+        if master is None and test is not asked:  # by its name alone: ``is_master = first()``
+            master = self._master(asked, when=when, refused=refused)
+        runs = self.devices.tests.of_guard(test, when=holds)
+        return Guard(node, test, holds, written, inside, master, runs)
 
-    def _said(
-        self, test: cst.BaseExpression, *, when: bool, depth: int = 3
+    def _meant(
+        self, test: cst.BaseExpression, *, when: bool, depth: int = _DEPTH
     ) -> tuple[cst.BaseExpression, bool]:
-        """What is asked by ``not is_due``, or by a name: ``is_due = step % 10 == 0``."""
+        """What is asked by a name: ``is_due = step % 10 == 0``, ``due = not early``."""
         while type(test) is cst.UnaryOperation and type(test.operator) is cst.Not:
             test, when = test.expression, not when
-        if type(test) is cst.Name and depth and self._flow.value(test).kind not in MASTERS:
+        if type(test) is cst.Name and depth:
             made = self._names.lookup(test.value, self._tree.scopes[test]) or []
             if len(made) == 1 and made[0].kind == "assign" and type(made[0].node) in _CONDITIONS:
                 assert isinstance(made[0].node, cst.BaseExpression)
-                return self._said(made[0].node, when=when, depth=depth - 1)
+                return self._meant(made[0].node, when=when, depth=depth - 1)
         return test, when
+
+    def _master(self, test: cst.BaseExpression, *, when: bool, refused: bool) -> bool | None:
+        """Whether a condition lets the master alone through, or all but the master."""
+        kind = self._kind(test)
+        if kind not in MASTERS:
+            return None if when or refused else self._left_over(test)
+        if (when or both_sides(test) is None) and not refused:
+            return (kind is Kind.IS_MASTER) is when
+        return None
 
     def _left_over(self, test: cst.BaseExpression) -> bool | None:
         """Who is left behind ``if not is_master or debug: return``: of all parts none holds."""

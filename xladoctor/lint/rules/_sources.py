@@ -65,6 +65,12 @@ def the_call(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     return model.call(found[0])
 
 
+def the_source(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression:
+    """The one expression that makes what an expression holds; itself, if that is not known."""
+    found = sources(model, node)
+    return found[0] if found is not None and len(found) == 1 else node
+
+
 def gone_over(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """What a loop goes over, and what that is made of: within progress bars, ``enumerate``, names.
 

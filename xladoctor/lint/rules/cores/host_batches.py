@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._loaders import DATA_LOADER
-from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._sources import made_in, the_source
 from xladoctor.lint.rules._spmd import SPEC
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def _by_hosts(model: FileModel, loader: cst.BaseExpression | None) -> CallSite |
         return None
     for name, at in (("num_replicas", 1), ("rank", 2)):
         value = sampler.argument(at, name)
-        if value is not None and any(one.name in _HOSTS for one in model.reached(value)):
+        asked = model.reached(the_source(model, value)) if value is not None else ()
+        if any(one.name in _HOSTS for one in asked):
             return sampler
     return None
 

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Class, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._sources import made_in, the_call
+from xladoctor.lint.rules._sources import made_in, the_call, the_source
 from xladoctor.lint.rules._spmd import FSDP, MARK, MESH, SPEC, axes_of, shape_of
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def _flattened(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(*MARK, *SPEC):
         place = 1 if call.name in MARK else 0
         spec, mesh = call.argument(place + 1, "partition_spec"), call.argument(place, "mesh")
+        spec = the_source(model, spec) if spec is not None else None
         if call.has_star or mesh is None or not isinstance(spec, cst.Tuple):
             continue
         if len(spec.elements) != _FLATTENED:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._sources import made_in, the_source
 from xladoctor.lint.rules._spmd import (
     FSDP,
     MARK,
@@ -93,7 +93,8 @@ def _spec(model: FileModel, call: CallSite, place: int) -> Iterator[Problem]:
     given = call.argument(place, "mesh")
     axes = axes_of(model, given)
     spec = call.argument(place + 1, "partition_spec")
-    if spec is None or not isinstance(spec, cst.Tuple) or _starred(spec):
+    spec = the_source(model, spec) if spec is not None else None
+    if not isinstance(spec, cst.Tuple) or _starred(spec):
         return
     used = [name for name in map(model.literal, _leaves(spec)) if isinstance(name, str)]
     missing = next((name for name in used if axes is not None and name not in axes), None)

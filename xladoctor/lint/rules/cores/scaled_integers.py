@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def scaled_integers(model: FileModel) -> Iterator[Problem]:
         assert call.name is not None
         position, keyword, at = _REDUCE[call.name]
         tensor, scale = call.argument(position, keyword), call.argument(at, "scale")
-        if tensor is None or scale is None or not _divides(scale):
+        if tensor is None or scale is None or not _divides(the_source(model, scale)):
             continue
         made = _integers(model, tensor)
         if made is None:
@@ -54,13 +55,7 @@ def _divides(scale: cst.BaseExpression) -> bool:
 def _integers(model: FileModel, tensor: cst.BaseExpression) -> cst.BaseExpression | None:
     """The expression that makes a tensor of integers; None if that is not seen."""
     if isinstance(tensor, cst.Name):
-        bound = model.bindings(tensor.value, tensor)
-        if len(bound) != 1 or bound[0].kind != "assign":
-            return None
-        made = bound[0].node
-        if not isinstance(made, cst.BaseExpression):
-            return None
-        tensor = made
+        tensor = the_source(model, tensor)
     while isinstance(tensor, cst.Call) and isinstance(tensor.func, cst.Attribute):
         name = model.name(tensor.func) or ""
         keywords = {one.keyword.value: one.value for one in tensor.args if one.keyword is not None}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._sharded import asked, sharded_at
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import libcst as cst
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -25,7 +26,8 @@ def sharded_clip(model: FileModel) -> Iterator[Problem]:
     """Find torch's ``clip_grad_norm_`` on the parameters of a sharded model."""
     for call in model.calls(_CLIP, "torch.nn.utils.clip_grad.clip_grad_norm_"):
         given = call.argument(0, "parameters")
-        sharded = asked(given, "parameters") if given is not None else None
+        asks = the_source(model, given) if given is not None else None
+        sharded = asked(asks, "parameters") if asks is not None else None
         origin = sharded_at(model, sharded) if sharded is not None else None
         if sharded is None or origin is None or _excluded(model, origin, call.node):
             continue
@@ -44,16 +46,10 @@ def _excluded(model: FileModel, origin: cst.CSTNode, clip: cst.CSTNode) -> bool:
     """Whether settings exclude each other: ``if args.fsdp:`` it is sharded, ``else:`` clipped."""
 
     def sides(node: cst.CSTNode) -> set[tuple[str, bool]]:
-        return {_side(model, guard.test, when=guard.when) for guard in model.guards(node)}
+        return {(model.tree.text(guard.test).strip(), guard.when) for guard in model.guards(node)}
 
     clipped = sides(clip)
     return any((test, not when) in clipped for test, when in sides(origin))
-
-
-def _side(model: FileModel, test: cst.BaseExpression, *, when: bool) -> tuple[str, bool]:
-    if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-        return _side(model, test.expression, when=not when)
-    return model.tree.text(test).strip(), when
 
 
 def _fix(model: FileModel, call: CallSite, sharded: cst.BaseExpression) -> Fix | None:

@@ -11,6 +11,7 @@ from xladoctor.lint.library import Effect, Equal, builtin
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import is_off, settings
 from xladoctor.lint.rules._loaders import SAMPLER
+from xladoctor.lint.rules._sources import the_source
 from xladoctor.lint.rules._spmd import asked_by, conditional, of_one_host, turned_on
 from xladoctor.lint.rules._writes import written_path
 
@@ -132,6 +133,12 @@ def _role(model: FileModel, call: CallSite) -> str | None:
         if isinstance(parent, cst.Call) and model.call(parent).name == SAMPLER:
             return "every process reads all of the data"
         parent = model.parent(parent)
+    if isinstance(parent, cst.Assign) and any(
+        the_source(model, value) is call.node
+        for made in model.calls(SAMPLER)
+        for value in (*made.positional[1:], *made.keywords.values())
+    ):
+        return "every process reads all of the data"
     if isinstance(parent, cst.BinaryOperation) and call.name in _WORLD:
         return "the scaling does nothing"
     return None

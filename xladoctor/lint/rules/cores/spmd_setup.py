@@ -13,7 +13,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import is_off, settings
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._ranks import first_rank
-from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._sources import made_in, the_source
 from xladoctor.lint.rules._spmd import (
     FSDP,
     MARK,
@@ -96,6 +96,7 @@ def _other_rank(model: FileModel, call: CallSite) -> Iterator[Problem]:
     given = call.keywords.get("input_sharding")
     made = None if given is None else made_in(model, given, SPEC)
     spec = None if made is None else made.argument(1, "partition_spec")
+    spec = the_source(model, spec) if spec is not None else None
     if made is None or not isinstance(spec, cst.Tuple):
         return
     if any(isinstance(one, cst.StarredElement) for one in spec.elements):

@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,7 +82,7 @@ def _wrapped(model: FileModel, node: cst.Call) -> cst.Call:
 
 def _models(model: FileModel, given: cst.BaseExpression) -> Iterator[str]:
     """The names whose ``parameters()`` an optimizer is given."""
-    for node in walk(given):
+    for node in walk(the_source(model, given)):
         if isinstance(node, cst.Call):
             call = model.call(node)
             if call.method == "parameters" and call.receiver is not None:

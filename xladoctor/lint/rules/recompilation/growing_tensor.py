@@ -22,6 +22,7 @@ from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import after_an_epoch, generations, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if not value.holds_device_tensor and not _takes_device_tensor(model, call):
             continue
         target = node.targets[0].target
-        if not any(_is_same(model, part, target) for part in _parts(call)):
+        if not any(_is_same(model, part, target) for part in _parts(model, call)):
             continue
         loops = (costly_loop(model, node), _writing_loop(model, node, target))
         growing = (one for one in loops if one is not None and _grows_in(model, one, node, target))
@@ -265,8 +266,9 @@ def _is_same(model: FileModel, part: cst.BaseExpression, target: cst.BaseExpress
     return same_name(part, target)
 
 
-def _parts(call: CallSite) -> Iterator[cst.BaseExpression]:
+def _parts(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
     given = call.argument(0, "tensors")
+    given = the_source(model, given) if given is not None else None
     if isinstance(given, cst.List | cst.Tuple):
         yield from (element.value for element in given.elements)
     elif call.name in _JOINS_OF_TRANSFORMERS:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Functions that hand a model on to one another.
 _DEPTH = 3
+_PARAMETERS = frozenset({"parameters", "named_parameters"})
+_LISTS = frozenset({"builtins.list", "builtins.tuple"})
 _MADE_AT_ONCE = cst.List | cst.ListComp | cst.Tuple
 
 
@@ -166,7 +168,7 @@ def _asked_in(
         if (
             isinstance(part, cst.Call)
             and isinstance(part.func, cst.Attribute)
-            and part.func.attr.value in {"parameters", "named_parameters"}
+            and part.func.attr.value in _PARAMETERS
         ):
             yield part.func.value, taken
         elif isinstance(part, cst.Call):
@@ -178,9 +180,17 @@ def _asked_in(
                 yield from ((owner, taken) for owner in models)
         elif isinstance(part, cst.Name) and depth:
             for value in assigned(model, part):
-                if isinstance(value, _MADE_AT_ONCE):
+                call = model.call(value) if isinstance(value, cst.Call) else None
+                if call is not None and _asks_later(call):
+                    yield from _asked_in(model, value, taken, depth - 1)
+                elif isinstance(value, _MADE_AT_ONCE) or (call and call.name in _LISTS):
                     yield from _asked_in(model, value, value, depth - 1)
             yield from _filled(model, part)
+
+
+def _asks_later(call: CallSite) -> bool:
+    """``net.parameters()``, and what goes over it: nothing is asked before somebody does."""
+    return call.method in _PARAMETERS or call.name in {"builtins.filter", "itertools.chain"}
 
 
 def _moves(model: FileModel, call: CallSite) -> bool:
@@ -206,7 +216,7 @@ def _filled(model: FileModel, name: cst.Name) -> Iterator[tuple[cst.BaseExpressi
             if (
                 isinstance(part, cst.Call)
                 and isinstance(part.func, cst.Attribute)
-                and part.func.attr.value in {"parameters", "named_parameters"}
+                and part.func.attr.value in _PARAMETERS
             ):
                 yield part.func.value, loop.node
 
