@@ -139,7 +139,9 @@ def _is_below_all(operator: cst.BaseCompOp, other: cst.BaseExpression, turned: b
     """
     if isinstance(other, cst.UnaryOperation) and isinstance(other.operator, cst.Minus):
         return isinstance(other.expression, cst.Integer)
-    asking = (cst.GreaterThan, cst.LessThanEqual) if turned else (cst.LessThan, cst.GreaterThanEqual)
+    asking = (
+        (cst.GreaterThan, cst.LessThanEqual) if turned else (cst.LessThan, cst.GreaterThanEqual)
+    )
     return isinstance(other, cst.Integer) and other.value == "0" and isinstance(operator, asking)
 
 

@@ -77,6 +77,7 @@ def _takes_batches(model: FileModel, node: cst.Attribute, function: Function) ->
         same = home is function or (home is not None and home.owner is function.owner is not None)
         given = call.argument(1, "device") or call.argument(1, "devices")
         parts = given.elements if isinstance(given, cst.List) else ()
-        if same and any(dotted_text(one) == text for one in (given, *(p.value for p in parts))):
+        devices = [given, *(part.value for part in parts)]
+        if same and any(one is not None and dotted_text(one) == text for one in devices):
             return True
     return False
