@@ -372,3 +372,33 @@ def test_generate_of_a_trainers_model_and_by_what_is_put_into_its_settings():
 def test_generate_of_something_else():
     other = WRITES.replace("(Seq2SeqTrainer)", "").replace('settings["num_beams"]', "settings[4]")
     assert rows(other, "XLA109") == []
+
+
+TWICE = """\
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def score(net, rows):
+    return xm.mesh_reduce("score", net(rows).sum().item(), sum)
+
+
+def train(index, net, rows, every):
+    for epoch in range(9):
+        for step, batch in enumerate(rows):
+            net(batch).sum().backward()
+            if step % every == 0 and xm.is_master_ordinal():
+                score(net, rows)  # the first
+        if xm.is_master_ordinal():
+            score(net, rows)  # the second
+    score(net, rows)
+
+
+if __name__ == "__main__":
+    xmp.spawn(train, args=(1, 2, 3))
+"""
+
+
+def test_each_place_where_the_master_alone_leads_to_a_meeting():
+    told = set(rows(TWICE, "XLA405"))
+    assert told == {row_of("# the first", TWICE), row_of("# the second", TWICE)}
