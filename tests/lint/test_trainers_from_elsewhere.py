@@ -402,3 +402,61 @@ if __name__ == "__main__":
 def test_each_place_where_the_master_alone_leads_to_a_meeting():
     told = set(rows(TWICE, "XLA405"))
     assert told == {row_of("# the first", TWICE), row_of("# the second", TWICE)}
+
+
+STOPS = """\
+import numpy as np
+import torch
+import torch_xla.core.xla_model as xm
+from transformers import Trainer, TrainerCallback
+
+
+class Watcher(TrainerCallback):
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if logs["loss"] > 10 or state.log_history[-1]["loss"] > 3:
+            control.should_training_stop = True
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        if metrics["eval_loss"] > 10:
+            control.should_training_stop = True
+        if state.global_step > 100:
+            control.should_epoch_stop = True
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.is_world_process_zero and state.global_step > 5:
+            control.should_training_stop = True  # !XLA420
+
+
+class Careful(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        outputs = model(**inputs)
+        loss = outputs.loss
+        if torch.isnan(loss):
+            self.control.should_training_stop = True  # !XLA420
+        value = loss.item()
+        if value > 100.0:
+            self.control.should_epoch_stop = True  # !XLA420
+        if value > 7.0:
+            self.control.should_log = True
+        everywhere = xm.mesh_reduce("loss", value, np.mean)
+        if everywhere > 100.0:
+            self.control.should_training_stop = True
+        return (loss, outputs) if return_outputs else loss
+"""
+
+
+def test_a_core_that_tells_the_trainer_to_stop_by_a_number_of_its_own():
+    assert {mark for mark in found(STOPS) if mark[1] == "XLA420"} == marks(STOPS)
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("import torch_xla.core.xla_model as xm", "import helpers as xm"),
+        ("(Trainer):", "(Engine):"),
+    ],
+)
+def test_others_may_stop_when_they_like(written, instead):
+    program = STOPS.replace(written, instead)
+    own = {row_of("should_epoch_stop = True  #", STOPS), row_of("isnan", STOPS) + 1}
+    assert not own & set(rows(program, "XLA420"))
