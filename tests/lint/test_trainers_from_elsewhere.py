@@ -460,3 +460,30 @@ def test_others_may_stop_when_they_like(written, instead):
     program = STOPS.replace(written, instead)
     own = {row_of("should_epoch_stop = True  #", STOPS), row_of("isnan", STOPS) + 1}
     assert not own & set(rows(program, "XLA420"))
+
+
+LAUNCHED = """\
+import accelerate
+import torch_xla.core.xla_model as xm
+from accelerate.utils import set_seed
+from transformers import Trainer
+
+
+class Mine(Trainer):
+    def training_step(self, model, inputs, *rest):
+        loss = self.compute_loss(model, inputs)
+        self.accelerator.backward(loss)
+        return loss.detach()
+
+
+def main():
+    print("each core")
+
+
+def _mp_fn(index):
+    main()
+"""
+
+
+def test_an_accelerator_of_the_trainer_starts_nothing_else():
+    assert rows(LAUNCHED, "XLA401") == [row_of('print("each core")', LAUNCHED)]

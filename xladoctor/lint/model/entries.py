@@ -72,8 +72,6 @@ class Entries:
                 and self._flow.belief.believes(call)
             )
         if not found:
-            found.extend(self._with_accelerator())
-        if not found:
             # torchrun starts a script that makes XLA's backend known: the Trainer joins the group.
             found.extend(
                 Entry(self._graph.home[call], call)
@@ -91,6 +89,8 @@ class Entries:
                 and function.parameters
                 and self._flow.belief.believes(function.node)
             )
+        if not found:
+            found.extend(self._with_accelerator())
         mine = {
             self._tree.module_of(node)
             for entry in found

@@ -2,8 +2,7 @@
 
 A loss that comes out of a function of another package is a device tensor all the same if its
 backward pass belongs to a step that ``xm.optimizer_step`` takes, or is one that Accelerate makes;
-what has ``.parameters()`` is a
-model, whatever made it.
+what has ``.parameters()`` is a model, whatever made it.
 """
 
 from __future__ import annotations
