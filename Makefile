@@ -91,6 +91,10 @@ mutants: $(VENV)/.installed-dev  ## faults planted in healthy programs, in many 
 accuracy-unseen: $(VENV)/.installed-dev  ## the labelled sets of docs/accuracy.md that are kept here: fetches their public files with git, writes the table
 	$(BIN)/python -m tests.accuracy.unseen --write
 
+.PHONY: accuracy-rewritten
+accuracy-rewritten: $(VENV)/.installed-dev  ## the same files in other spellings: what comes and goes, writes the table (after accuracy-unseen)
+	$(BIN)/python -m tests.accuracy.rewritten --write
+
 .PHONY: accuracy-tutorials
 accuracy-tutorials: $(VENV)/.installed-dev  ## what the fixes make of public programs of 2019-2021: FILES=folder
 	PYTHONPATH=. $(BIN)/python tests/accuracy/tutorials.py --files $(FILES)
