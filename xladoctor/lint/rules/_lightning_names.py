@@ -70,10 +70,10 @@ def names_gone(model: FileModel) -> Iterator[Problem]:
         if name is None or name in imported:
             continue
         for use in uses:
-            line = model.tree.range(use).start.line
-            if line in told[name] or any(isinstance(x, cst.Try) for x in around(model, use)):
+            row = model.row(use)
+            if row in told[name] or any(isinstance(x, cst.Try) for x in around(model, use)):
                 continue  # of ``pl.metrics.Accuracy`` not ``pl.metrics`` as well
-            told[name].add(line)
+            told[name].add(row)
             yield _no_more(model, use, name, "this raises AttributeError")
 
 

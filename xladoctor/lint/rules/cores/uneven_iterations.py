@@ -14,6 +14,7 @@ from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
+from xladoctor.lint.rules._stopped import stopped_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +41,14 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
 
     And in loops over epochs, which a core leaves with all the steps that the others still take.
     """
-    if not model.is_xla or model.spmd or model.looped_by:
+    if not model.is_xla or model.spmd:
         return
+    yield from stopped_alone(model)
+    if not model.looped_by:
+        yield from _in_loops(model)
+
+
+def _in_loops(model: FileModel) -> Iterator[Problem]:
     # The step, and what all cores meet in, may stand in another file than the loop over epochs.
     asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if is_wrapped(model, _WRAPPERS) else [])]
     if "accelerate" in model.led_by:
