@@ -283,6 +283,7 @@ def evaluate(net, loader):
     "lines",
     [
         "kept = out if kept is None else torch.cat([kept, out])",
+        "kept: torch.Tensor = out if kept is None else torch.cat([kept, out])",
         (
             "if kept is None:\n                kept = out\n            else:\n"
             "                kept = torch.cat([kept, out])"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 #: The same thing under several public addresses: the left is rewritten to the right. Only whole
 #: dotted parts at the beginning match.
@@ -208,3 +208,14 @@ def imported(node: cst.Import | cst.ImportFrom) -> frozenset[str]:
         return frozenset(dotted_text(alias.name) or "" for alias in node.names)
     module = (dotted_text(node.module) or "") if node.module is not None else ""
     return frozenset({module, *(dotted for _, dotted in from_names(node))})
+
+
+def assignments(
+    line: cst.CSTNode,
+) -> Iterator[tuple[cst.BaseAssignTargetExpression, cst.BaseExpression]]:
+    """What ``a = b = 1`` and ``a: int = 1`` assign to, each with the value; nothing of others."""
+    if type(line) is cst.Assign:
+        for target in line.targets:
+            yield target.target, line.value
+    elif type(line) is cst.AnnAssign and line.value is not None:
+        yield line.target, line.value

@@ -15,6 +15,7 @@ import libcst as cst
 
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.calls import CallSite
+from xladoctor.lint.model.dotted import assignments
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.knowledge import LOADERS
@@ -224,7 +225,7 @@ class Program:
             found: dict[str, list[cst.BaseExpression]] = {}
             for method in owner.methods.values():
                 for line in walk(method.node):
-                    for target, value in _assigned(line):
+                    for target, value in assignments(line):
                         if type(target) is cst.Attribute and _is_self(target.value):
                             found.setdefault(target.attr.value, []).append(value)
             self._kept[owner] = found
@@ -254,17 +255,6 @@ class Program:
                     if not part.frameworks.isdisjoint(other.frameworks)
                 )
         return found
-
-
-def _assigned(
-    line: cst.CSTNode,
-) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """What an assignment assigns to, each with the value."""
-    if type(line) is cst.Assign:
-        for target in line.targets:
-            yield target.target, line.value
-    elif type(line) is cst.AnnAssign and line.value is not None:
-        yield line.target, line.value
 
 
 def _is_self(node: cst.BaseExpression) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, OnXla
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import assignments, is_name
 from xladoctor.lint.rules._fabric import MADE, is_fabric
 from xladoctor.lint.rules._lightning import asks_for_processes
 
@@ -149,9 +149,8 @@ def _name(model: FileModel, made: CallSite) -> str | None:
 
 def _target(model: FileModel, made: CallSite) -> cst.Name | None:
     parent = model.parent(made.node)
-    if not isinstance(parent, cst.Assign) or len(parent.targets) != 1:
-        return None
-    target = parent.targets[0].target
+    targets = [target for target, _ in assignments(parent)] if parent is not None else []
+    [target] = targets if len(targets) == 1 else [None]
     return target if isinstance(target, cst.Name) else None
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import assignments, is_name
 from xladoctor.lint.model.knowledge import (
     JOINS,
     JOINS_AND_STACKS,
@@ -44,14 +44,14 @@ _OF_MODELS = frozenset({"forward", "__call__", "update", "append", "prefill", "d
 @rule("XLA206")
 def growing_tensor(model: FileModel) -> Iterator[Problem]:
     """Find ``x = torch.cat([x, new])`` on device tensors in hot loops, and ``generate``."""
-    for node in model.nodes(cst.Assign):
-        joined = next(_joined(model, node.value), None)
-        if joined is None:
+    for node in model.nodes(cst.Assign, cst.AnnAssign):
+        target, given = next(assignments(node), (None, None))
+        joined = next(_joined(model, given), None) if given is not None else None
+        if joined is None or target is None:
             continue
         call, value = joined
         if not value.holds_device_tensor and not _takes_device_tensor(model, call):
             continue
-        target = node.targets[0].target
         if not any(_is_same(model, part, target) for part in _parts(model, call)):
             continue
         loops = (costly_loop(model, node), _writing_loop(model, node, target))
@@ -73,7 +73,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _lists(model)
 
 
-def _grows_in(model: FileModel, loop: Loop, node: cst.Assign, target: cst.BaseExpression) -> bool:
+def _grows_in(model: FileModel, loop: Loop, node: cst.CSTNode, target: cst.BaseExpression) -> bool:
     """Whether a turn of a loop finds what the last one has made longer."""
     if not _goes_on(model, loop, target):
         return False
@@ -174,7 +174,7 @@ def _changed(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         if node.func.attr.value in _LONGER | _SHORTER:
             yield node.func.value
     elif isinstance(node, cst.AssignTarget):
-        yield from _each(node)
+        yield from _each(node.target)
     elif isinstance(node, cst.AugAssign | cst.AnnAssign):
         yield node.target
     elif isinstance(node, cst.Del):
@@ -334,14 +334,13 @@ def _starts_anew(
     ):
         return True
     for other in walk(loop):
-        if (
-            isinstance(other, cst.Assign)
-            and other is not node
-            and any(same_name(part, target) for item in other.targets for part in _each(item))
-            and not (_is_none(other.value) and _now_and_then(model, other, loop))
-            and not _is_first(model, other, node, target, loop)
-        ):
-            return True
+        for bound, value in assignments(other) if other is not node else ():
+            if (
+                any(same_name(part, target) for part in _each(bound))
+                and not (_is_none(value) and _now_and_then(model, other, loop))
+                and not _is_first(model, other, node, target, loop)
+            ):
+                return True
     return False
 
 
@@ -377,12 +376,12 @@ def _tells_first(test: cst.BaseExpression, target: cst.BaseExpression, loop: cst
     return same_name(test.left, target) and isinstance(compared.operator, cst.Is | cst.IsNot)
 
 
-def _each(target: cst.AssignTarget) -> Iterator[cst.BaseExpression]:
+def _each(target: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """The names that an assignment sets: ``kept, rest = ...`` sets two."""
-    if isinstance(target.target, cst.Tuple | cst.List):
-        yield from (element.value for element in target.target.elements)
+    if isinstance(target, cst.Tuple | cst.List):
+        yield from (element.value for element in target.elements)
     else:
-        yield target.target
+        yield target
 
 
 def _is_none(node: cst.BaseExpression) -> bool:
