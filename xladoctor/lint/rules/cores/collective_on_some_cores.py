@@ -11,13 +11,12 @@ from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.knowledge import LIGHTNING_TRAINER
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import is_known
 from xladoctor.lint.rules._cores import ends_the_run, trainer_of_cores
+from xladoctor.lint.rules._ended import nothing_pending
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._lightning_hooks import is_lightning, logs, run_by_lightning
 from xladoctor.lint.rules._meetings import all_cores_meet
 from xladoctor.lint.rules._norms import guard_by_norm
-from xladoctor.lint.rules._pending import now_and_then, waits_in_graph
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._sources import made_in
@@ -26,11 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 _XM = "torch_xla.core.xla_model."
 _SAVE = _XM + "save"
-_DEPTH = 2
 _ONE_BY_ONE = ("torch_xla.distributed.xla_multiprocessing.MpSerialExecutor",)
 
 
@@ -214,7 +212,7 @@ def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
     loop over a device loader, which ends the last graph too. Where each core decides by a number
     of its own, that what the master's says is written is still told, unless they have met for it.
     """
-    if not _nothing_pending(model, call.node, call.function, guard, _DEPTH):
+    if not nothing_pending(model, call.node, call.function, guard):
         return False
     return guard.master is not None or any(
         other.function is call.function
@@ -224,113 +222,6 @@ def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
         and model.loop(other.node) is model.loop(call.node)
         for other in model.calls()
     )
-
-
-def _nothing_pending(
-    model: FileModel, node: cst.CSTNode, function: Function | None, guard: Guard, depth: int
-) -> bool:
-    if guard.master is not None and model.in_step_closure(node):
-        return True  # it runs behind the step, whose graph has ended on all cores
-    around = model.loop(node)
-    for end in _ends_of_graphs(model, function):
-        if end is node or not in_order(model, end, node) or not _comes_out(model, end, around):
-            continue
-        if any(other.node is guard.node for other in model.guards(end)):
-            continue  # the other cores do not come there either
-        if now_and_then(model, end, node):
-            continue
-        return not _started_between(model, function, end, node)
-    if function is None or depth == 0:
-        return False
-    if around is not None and (around.function is not function or _adds_one(model, around)):
-        return False  # ``for name, net in nets.items():`` around what saves adds none
-    callers = model.callers(function)
-    return bool(callers) and all(
-        _nothing_pending(model, caller.node, caller.function, guard, depth - 1)
-        for caller in callers
-    )
-
-
-def _adds_one(model: FileModel, loop: Loop) -> bool:
-    """Whether an earlier turn of a loop may have left a collective in the graph."""
-    return any(waits_in_graph(model, call) for call in model.reached(loop.node))
-
-
-def _comes_out(model: FileModel, end: cst.CSTNode, around: Loop | None) -> bool:
-    """Whether what ends the graph stands in a loop's own body, or its loop over epochs has ended.
-
-    ``while step < steps: for batch in device_loader: ...``: the last thing that such a loop does is
-    to go over the loader to its end, unless something leaves it before.
-    """
-    loop = model.loop(end)
-    while loop is not around:
-        if loop is None or loop.implicit or not isinstance(end, cst.For):
-            return False
-        leaves = (part for part in walk(loop.node, into_functions=False) if type(part) is cst.Break)
-        if any(in_order(model, part, end) for part in leaves):
-            return False
-        loop = model.loop(loop.node)
-    return True
-
-
-def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst.CSTNode]:
-    """What ends the pending graph in a function, the last first."""
-    found: list[cst.CSTNode] = [
-        call.node
-        for call in model.calls()
-        if call.function is function
-        and (model.effects.ends_graph(call) or _loops_to_the_end(model, call))
-    ]
-    loops = (loop for loop in model.loops if loop.function is function)
-    found.extend(loop.node for loop in loops if _is_whole(model, loop))
-    yield from sorted(found, key=model.tree.order.__getitem__, reverse=True)
-
-
-def _loops_to_the_end(model: FileModel, call: CallSite) -> bool:
-    """Whether a call runs a function with a whole loop over a device loader: ``train(loader)``."""
-    return isinstance(call.target, Function) and any(
-        loop.function is not None
-        and call.target in {loop.function, loop.function.outer}
-        and _is_whole(model, loop)
-        for loop in model.loops
-    )
-
-
-def _is_fed(model: FileModel, loop: Loop) -> bool:
-    """Whether a loop reduces and steps over a loader that nobody has read: a device loader."""
-    return not is_known(loop.iterates) and any(
-        call.name == OPTIMIZER_STEP for call in model.reached(loop.node)
-    )
-
-
-def _is_whole(model: FileModel, loop: Loop) -> bool:
-    """A device loader ends the graph before it says that there is nothing more."""
-    return (
-        not loop.implicit
-        and (loop.iterates.kind is Kind.DEVICE_LOADER or _is_fed(model, loop))
-        and isinstance(loop.node, cst.For)
-        and not any(isinstance(part, cst.Break) for part in walk(loop.node, into_functions=False))
-    )
-
-
-def _started_between(
-    model: FileModel, function: Function | None, end: cst.CSTNode, node: cst.CSTNode
-) -> bool:
-    """Whether a new collective is put into the graph behind its last end."""
-    inside = set(walk(end))
-    return any(
-        call.function is function
-        and call.node not in inside
-        and in_order(model, end, call.node, node)
-        and any(_waits_in_graph(model, inner) for inner in model.reached(call.node))
-        for call in model.calls()
-    )
-
-
-def _waits_in_graph(model: FileModel, call: CallSite) -> bool:
-    """Whether a collective waits in the graph until that is run."""
-    name = model.effects.name(call)
-    return name is not None and name.pending
 
 
 def _spelled(model: FileModel, call: CallSite) -> str:
