@@ -11,7 +11,13 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
 from xladoctor.lint.rules._lightning_hooks import is_lightning
-from xladoctor.lint.rules._moved_later import FSDP, makes_optimizer, moved_later
+from xladoctor.lint.rules._moved_later import (
+    FSDP,
+    HOLDERS,
+    PARAMETERS,
+    makes_optimizer,
+    moved_later,
+)
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, not_here
 
@@ -23,6 +29,8 @@ if TYPE_CHECKING:
 #: Functions that hand a model on to one another.
 _DEPTH = 3
 _MADE_AT_ONCE = cst.List | cst.ListComp | cst.Tuple
+#: What asks for what it is given only when somebody goes over it.
+_ASKS_LATER = frozenset({"builtins.filter", "builtins.iter", "itertools.chain"})
 
 
 @rule("XLA305")
@@ -153,9 +161,14 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
 def _owners(model: FileModel, maker: CallSite) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
     """What stands before ``.parameters()`` in the optimizer's arguments, and when it is asked.
 
-    A list of groups that is made before asks then; a generator asks when it is used.
+    A list of groups that is made before asks then; a generator asks when it is used. A part of a
+    model (``net.head.parameters()``) is moved with it.
     """
-    yield from _asked_in(model, maker.node, maker.node, _DEPTH)
+    for owner, taken in _asked_in(model, maker.node, maker.node, _DEPTH):
+        yield owner, taken
+        while isinstance(owner, cst.Attribute) and not is_name(owner.value, "self"):
+            owner = owner.value
+            yield owner, taken
 
 
 def _asked_in(
@@ -166,7 +179,7 @@ def _asked_in(
         if (
             isinstance(part, cst.Call)
             and isinstance(part.func, cst.Attribute)
-            and part.func.attr.value in {"parameters", "named_parameters"}
+            and part.func.attr.value in PARAMETERS
         ):
             yield part.func.value, taken
         elif isinstance(part, cst.Call):
@@ -180,7 +193,29 @@ def _asked_in(
             for value in assigned(model, part):
                 if isinstance(value, _MADE_AT_ONCE):
                     yield from _asked_in(model, value, value, depth - 1)
+                else:
+                    yield from _given_out(model, value, taken, depth - 1)
             yield from _filled(model, part)
+
+
+def _given_out(
+    model: FileModel, value: cst.BaseExpression, taken: cst.CSTNode, depth: int
+) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
+    """``chosen = filter(is_trained, net.parameters())``, ``params = list(net.parameters())``."""
+    if isinstance(value, cst.GeneratorExp):
+        yield from _asked_in(model, value.for_in.iter, taken, depth)
+    if not isinstance(value, cst.Call):
+        return
+    if isinstance(value.func, cst.Attribute) and value.func.attr.value in PARAMETERS:
+        yield value.func.value, taken
+        return
+    name = model.name(value.func)
+    for item in value.args if name in HOLDERS else ():
+        when = taken if name in _ASKS_LATER else value
+        if isinstance(item.value, cst.Name) and depth:
+            yield from _asked_in(model, item.value, when, depth - 1)
+        else:
+            yield from _given_out(model, item.value, when, depth)
 
 
 def _moves(model: FileModel, call: CallSite) -> bool:
@@ -206,7 +241,7 @@ def _filled(model: FileModel, name: cst.Name) -> Iterator[tuple[cst.BaseExpressi
             if (
                 isinstance(part, cst.Call)
                 and isinstance(part.func, cst.Attribute)
-                and part.func.attr.value in {"parameters", "named_parameters"}
+                and part.func.attr.value in PARAMETERS
             ):
                 yield part.func.value, loop.node
 

@@ -1,0 +1,277 @@
+"""Launched programs and engines: parameters by a name, short batches, cores that an option starts.
+
+All programs are invented. ``# !XLA305`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import marks, rows
+
+XM = """\
+import itertools
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+"""
+#: How an optimizer gets its parameters.
+TAKEN = {
+    "as they come": """\
+    params = net.parameters()
+    adam = torch.optim.Adam(params){mark}
+""",
+    "as a list": """\
+    params = list(net.parameters())
+    adam = torch.optim.Adam(params){mark}
+""",
+    "chosen by filter": """\
+    params = filter(lambda p: p.requires_grad, net.parameters())
+    adam = torch.optim.Adam(params, lr=1e-3){mark}
+""",
+    "chosen in a generator": """\
+    params = (p for p in net.parameters() if p.requires_grad)
+    adam = torch.optim.Adam(params){mark}
+""",
+    "chained parts": """\
+    params = itertools.chain(net.body.parameters(), net.head.parameters())
+    adam = torch.optim.Adam(params){mark}
+""",
+    "a part of the model": """\
+    adam = torch.optim.Adam(net.head.parameters()){mark}
+""",
+    "groups of a head and the rest": """\
+    head = set(map(id, net.head.parameters()))
+    rest = filter(lambda p: id(p) not in head, net.parameters())
+    make = torch.optim.SGD
+    adam = make([{{"params": rest}}, {{"params": net.head.parameters(), "lr": 0.1}}], lr=0.01){mark}
+""",
+    "list of a name": """\
+    every = net.parameters()
+    params = list(every)
+    adam = torch.optim.Adam(params){mark}
+""",
+}
+LOOP = """\
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        (net(x) - y).pow(2).mean().backward()
+        xm.optimizer_step(adam)
+"""
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_parameters_that_are_taken_before_the_move(taken):
+    program = f"""\
+{XM}
+def fit(net, batches):
+    device = torch_xla.device()
+{TAKEN[taken].format(mark="  # !XLA305")}\
+    net.to(device)
+{LOOP}"""
+    assert rows(program, "XLA305") == [row for row, _ in marks(program)]
+
+
+@pytest.mark.parametrize("taken", TAKEN)
+def test_parameters_that_are_taken_after_the_move(taken):
+    program = f"""\
+{XM}
+def fit(net, batches):
+    device = torch_xla.device()
+    net = net.to(device)
+{TAKEN[taken].format(mark="")}\
+{LOOP}"""
+    assert rows(program, "XLA305") == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        "net.parameters()",
+        "filter(lambda p: p.requires_grad, net.parameters())",
+        "itertools.chain(net.body.parameters(), net.head.parameters())",
+        "(p for p in net.parameters() if p.requires_grad)",
+    ],
+)
+def test_a_generator_asks_when_the_optimizer_goes_over_it(params):
+    program = f"""\
+{XM}
+def fit(net, batches):
+    device = torch_xla.device()
+    params = {params}
+    net.to(device)
+    adam = torch.optim.Adam(params)
+{LOOP}"""
+    assert rows(program, "XLA305") == []
+
+
+def test_a_list_has_asked_before_the_move():
+    program = f"""\
+{XM}
+def fit(net, batches):
+    device = torch_xla.device()
+    params = sorted(net.parameters(), key=len)
+    net.to(device)
+    adam = torch.optim.Adam(params)  # !XLA305
+{LOOP}"""
+    assert rows(program, "XLA305") == [row for row, _ in marks(program)]
+
+
+def test_a_save_that_moves_the_model_of_chosen_parameters():
+    program = f"""\
+{XM}
+def keep(network, epoch):
+    device = next(iter(network.parameters())).device
+    torch.save(network.cpu().state_dict(), f"net-{{epoch}}.pt")  # !XLA305
+    network.to(device)
+def fit(net, batches, epochs):
+    device = torch_xla.device()
+    net = net.to(device)
+{TAKEN["groups of a head and the rest"].format(mark="")}\
+    for epoch in range(epochs):
+        for x, y in pl.MpDeviceLoader(batches, device):
+            adam.zero_grad()
+            (net(x) - y).pow(2).mean().backward()
+            xm.optimizer_step(adam)
+        if xm.is_master_ordinal():
+            keep(net, epoch)
+"""
+    assert rows(program, "XLA305") == [row for row, _ in marks(program)]
+
+
+SHORT = f"""\
+{XM}
+from rows import Rows
+def is_whole(x, wanted):
+    return x.shape[0] == wanted
+def fit(net, args):
+    device = torch_xla.device()
+    net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    batches = torch.utils.data.DataLoader(Rows(), batch_size=args.batch_size, shuffle=True)
+    for x, y in pl.MpDeviceLoader(batches, device):
+        if {{test}}:
+            {{leave}}
+        adam.zero_grad()
+        (net(x) - y).pow(2).mean().backward()
+        xm.optimizer_step(adam)
+"""
+
+
+@pytest.mark.parametrize("leave", ["continue", "break"])
+@pytest.mark.parametrize(
+    "test",
+    [
+        "x.shape[0] != args.batch_size",
+        "x.size(0) < args.batch_size",
+        "len(x) != 64",
+        "64 > len(y)",
+        "not x.shape[0] == args.batch_size",
+        "not is_whole(x, args.batch_size)",
+        "x is None or len(x) < args.batch_size",
+    ],
+)
+def test_short_batches_that_the_loop_leaves_out(test, leave):
+    assert rows(SHORT.format(test=test, leave=leave), "XLA203") == []
+
+
+@pytest.mark.parametrize(
+    "test", ["x.shape[0] < 2", "len(x) == 1", "x is None", "is_whole(x, 64)", "y.dim() != 1"]
+)
+def test_short_batches_that_it_keeps(test):
+    assert len(rows(SHORT.format(test=test, leave="continue"), "XLA203")) == 1
+
+
+STARTED = f"""\
+import sys
+import torch
+from tqdm import tqdm
+from options import args
+if args.cores > 0:
+    import torch_xla.core.xla_model as xm
+    import torch_xla.distributed.parallel_loader as pl
+    import torch_xla.distributed.xla_multiprocessing as xmp
+on_cores = args.cores > 0
+def fit(net, data):
+    device = xm.xla_device() if on_cores else torch.device("cpu")
+    net = net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for epoch in range(args.epochs):
+        if {{test}}:
+            batches = pl.MpDeviceLoader(data, device)
+        else:
+            batches = tqdm(data){{mark}}
+        for x, y in batches:
+            adam.zero_grad()
+            (net(x) - y).pow(2).mean().backward()
+            xm.optimizer_step(adam, barrier=True)
+        print(epoch)  # !XLA401
+def run(index, data):
+    torch.manual_seed(0)
+    fit(torch.nn.Linear(4, 4), data)
+if {{start}}:
+    xmp.spawn(run, args=(range(8),))
+else:
+    fit(torch.nn.Linear(4, 4), range(8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "start"),
+    [
+        ("on_cores and args.cores > 1", "on_cores and args.cores > 1"),
+        ("args.cores > 1", "on_cores and args.cores > 1"),
+        ("args.cores > 1", "args.cores > 1"),
+        ("args.spawn", "args.spawn"),
+        ("args.spawn or args.cores > 1", "args.spawn"),
+    ],
+)
+def test_the_other_branch_of_what_starts_the_cores(test, start):
+    program = STARTED.format(test=test, start=start, mark="")
+    assert rows(program, "XLA401") == sorted(row for row, _ in marks(program))
+
+
+@pytest.mark.parametrize(
+    ("test", "start"),
+    [
+        ("args.quiet", "on_cores and args.cores > 1"),
+        ("args.spawn and args.quiet", "args.spawn"),
+        ("epoch == 0", "args.spawn"),
+    ],
+)
+def test_another_condition_than_that_of_the_start(test, start):
+    program = STARTED.format(test=test, start=start, mark="  # !XLA401")
+    assert rows(program, "XLA401") == sorted(row for row, _ in marks(program))
+
+
+TRIED = """\
+import torch
+try:
+    import torch_xla
+    import torch_xla.core.xla_model as xm
+    FOUND = True
+except ImportError:
+    FOUND = False
+from transformers import AutoModelForCausalLM
+def pick():
+    return torch_xla.device() if FOUND else torch.device({other})
+def build(name):
+    net = AutoModelForCausalLM.from_pretrained(name)
+    try:
+        net.gradient_checkpointing_enable(){mark}
+    except Exception as error:
+        print(error)
+    return net.to(pick())
+"""
+
+
+def test_checkpoints_of_a_program_that_else_has_the_cpu_alone():
+    program = TRIED.format(other='"cpu"', mark="  # !XLA312")
+    assert rows(program, "XLA312") == [row for row, _ in marks(program)]
+
+
+@pytest.mark.parametrize("other", ['"cuda"', '"cuda" if torch.cuda.is_available() else "cpu"'])
+def test_checkpoints_of_a_program_for_gpus_too(other):
+    assert rows(TRIED.format(other=other, mark=""), "XLA312") == []
