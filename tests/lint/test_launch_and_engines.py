@@ -184,7 +184,7 @@ def test_short_batches_that_it_keeps(test):
     assert len(rows(SHORT.format(test=test, leave="continue"), "XLA203")) == 1
 
 
-STARTED = f"""\
+STARTED = """\
 import sys
 import torch
 from tqdm import tqdm
@@ -199,10 +199,10 @@ def fit(net, data):
     net = net.to(device)
     adam = torch.optim.Adam(net.parameters())
     for epoch in range(args.epochs):
-        if {{test}}:
+        if {test}:
             batches = pl.MpDeviceLoader(data, device)
         else:
-            batches = tqdm(data){{mark}}
+            batches = tqdm(data){mark}
         for x, y in batches:
             adam.zero_grad()
             (net(x) - y).pow(2).mean().backward()
@@ -211,7 +211,7 @@ def fit(net, data):
 def run(index, data):
     torch.manual_seed(0)
     fit(torch.nn.Linear(4, 4), data)
-if {{start}}:
+if {start}:
     xmp.spawn(run, args=(range(8),))
 else:
     fit(torch.nn.Linear(4, 4), range(8))

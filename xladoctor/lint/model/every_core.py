@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.closures import StepClosures
-    from xladoctor.lint.model.devices import Devices
     from xladoctor.lint.model.entries import Entries
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.guards import Guards

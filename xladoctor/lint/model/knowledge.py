@@ -355,7 +355,7 @@ TRAINS_NAME = patterns.lazy(r"^_?(pre)?(train|fit|learn)(_|ing|$)")
 #: Functions that are one step by their names.
 STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
-    r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
+    r"|^_?(forward_(and_)?backward|optimi[sz]e_?[pP]arameters|train_one_(step|batch|iter)|step_fn)$"
 )
 #: Packages whose environments are simulated on the host.
 SIMULATIONS = patterns.lazy(
