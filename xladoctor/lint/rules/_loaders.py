@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.rules._exact import assigned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
@@ -60,6 +61,38 @@ def _loops_by_maker(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
         for maker in _makers(model, loop.iterates.origin):
             found.setdefault(maker, []).append(loop)
     return found
+
+
+def loops_by_callers(model: FileModel, call: CallSite) -> Sequence[Loop]:
+    """The loops of functions that are given the loader, and others: ``run_epoch(net, loader)``."""
+    return model.once(_loops_by_given).get(call.node, ())
+
+
+def _loops_by_given(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
+    """The loops over a parameter by each call that had a part in making what one caller gives."""
+    found: dict[cst.CSTNode, list[Loop]] = {}
+    for loop in model.loops_of_program:
+        function = loop.function
+        for name in _parameters_of(model, loop) if function is not None else ():
+            given = [one.given_to(function, name) for one in model.callers(function)]
+            for value in given:
+                for maker in _makers(model, value and model.value(value).origin):
+                    found.setdefault(maker, []).append(loop)
+    return found
+
+
+def _parameters_of(model: FileModel, loop: Loop) -> Iterator[str]:
+    """The parameters that a loop goes over, also in a bar: ``bar = tqdm(loader)``."""
+    if loop.function is None or not isinstance(loop.node, cst.For):
+        return
+    names = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name)]
+    for name in names:
+        for made in assigned(model, name):
+            bar = made.args if isinstance(made, cst.Call) else ()
+            names += [item.value for item in bar if isinstance(item.value, cst.Name)][:1]
+        if len(names) > _DEEPEST:
+            break
+    yield from dict.fromkeys(x.value for x in names if x.value in loop.function.parameters)
 
 
 def _makers(model: FileModel, origin: cst.CSTNode | None) -> Iterable[cst.CSTNode]:
