@@ -275,3 +275,210 @@ def test_checkpoints_of_a_program_that_else_has_the_cpu_alone():
 @pytest.mark.parametrize("other", ['"cuda"', '"cuda" if torch.cuda.is_available() else "cpu"'])
 def test_checkpoints_of_a_program_for_gpus_too(other):
     assert rows(TRIED.format(other=other, mark=""), "XLA312") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["ORDINAL", "LOCAL_ORDINAL", "MP_DEVICE", "WORKERS", "SERVICE_ADDRESS", "TPU_CONFIG"]
+)
+def test_variables_of_xrt_that_are_gone(name):
+    program = f"""\
+import os
+import torch_xla.core.xla_env_vars as xenv
+os.environ[xenv.WORLD_SIZE] = "8"
+os.environ[xenv.PJRT_DEVICE] = "TPU"
+os.environ[xenv.{name}] = "0"  # !XLA801
+"""
+    assert rows(program, "XLA801") == [row for row, _ in marks(program)]
+
+
+WITHIN = f"""\
+{XM}
+import copy
+from nets import Net
+def loop(net, batches, device):
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        (net(x) - y).pow(2).mean().backward()
+        xm.optimizer_step(adam)
+def start(batches):
+    torch.manual_seed(0)
+    net = {{made}}
+    def run(index):
+        device = torch_xla.device()
+        {{moved}}{{mark}}
+        loop(own, batches, device)
+    xmp.spawn(run, start_method="fork")
+"""
+
+
+@pytest.mark.parametrize("made", ["xmp.MpModelWrapper(Net())", "torch.nn.Linear(4, 4)"])
+def test_a_model_of_the_function_that_starts_the_cores(made):
+    program = WITHIN.format(made=made, moved="own = net.to(device)", mark="  # !XLA424")
+    assert rows(program, "XLA424") == [row for row, _ in marks(program)]
+
+
+@pytest.mark.parametrize(
+    ("made", "moved"),
+    [
+        ("torch.nn.Linear(4, 4)", "own = copy.deepcopy(net).to(device)"),
+        ("torch.nn.Linear", "own = net(4, 4).to(device)"),
+        ("torch.zeros(4)", "own = Net(net.to(device)).to(device)"),
+    ],
+)
+def test_a_model_of_each_core_beside_it(made, moved):
+    assert rows(WITHIN.format(made=made, moved=moved, mark=""), "XLA424") == []
+
+
+UNREAD = f"""\
+{XM}
+from gan import Gan
+def train(loader, gan):
+    device = torch_xla.device()
+    for images, labels in loader:
+        images = images.to(device){{mark}}
+        {{step}}
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "gan.optimizeParameters(images)",
+        "gan.set_input(images); gan.optimize_parameters()",
+        "losses = gan.train_step(images)",
+        "out = gan.training_step(images, labels)",
+    ],
+)
+def test_steps_of_an_object_that_nobody_has_read(step):
+    program = UNREAD.format(step=step, mark="  # !XLA603")
+    assert rows(program, "XLA603") == [row for row, _ in marks(program)]
+    assert rows(program, "XLA301") == []
+
+
+@pytest.mark.parametrize("step", ["gan.show(images)", "gan.append(images)", "gan.step(images)"])
+def test_what_may_be_no_step(step):
+    assert rows(UNREAD.format(step=step, mark=""), "XLA603") == []
+
+
+SHARED = f"""\
+{XM}
+import torch_xla.runtime as xr
+from torch.utils.data import DataLoader, DistributedSampler
+from tqdm import tqdm
+from rows import Rows
+def run_epoch(train, net, loader, adam):
+    right = 0
+    bar = tqdm(loader, disable=True)
+    with torch.set_grad_enabled(train):
+        for x, y in {{over}}:
+            loss = (net(x) - y).pow(2).mean()
+            if train:
+                adam.zero_grad()
+                loss.backward()
+                xm.optimizer_step(adam)
+            right += loss.detach()
+    return right
+def main(index):
+    torch.manual_seed(0)
+    device = torch_xla.device()
+    net = torch.nn.Linear(4, 4).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    of_core = dict(num_replicas=xr.world_size(), rank=xr.global_ordinal())
+    train_set, test_set = Rows("train"), Rows("test")
+    sampler = DistributedSampler(train_set, **of_core)
+    loader = DataLoader(train_set, batch_size=64, sampler=sampler, drop_last=True)
+    test_loader = DataLoader(test_set, batch_size=64{{sampler}}){{mark}}
+    loader = pl.MpDeviceLoader(loader, device)
+    test_loader = pl.MpDeviceLoader(test_loader, device)
+    for epoch in range(9):
+        sampler.set_epoch(epoch)
+        run_epoch(True, net, loader, adam)
+        run_epoch(False, net, test_loader, None)
+if __name__ == "__main__":
+    torch_xla.launch(main)
+"""
+
+
+@pytest.mark.parametrize("over", ["loader", "tqdm(loader)", "bar"])
+def test_an_evaluation_loader_of_a_function_for_both(over):
+    program = SHARED.format(over=over, sampler="", mark="  # !XLA402")
+    assert rows(program, "XLA402") == [row for row, _ in marks(program)]
+    assert rows(program, "XLA203") == []
+
+
+def test_an_evaluation_loader_with_a_sampler():
+    sampler = ", sampler=DistributedSampler(test_set, shuffle=False, **of_core)"
+    assert rows(SHARED.format(over="bar", sampler=sampler, mark=""), "XLA402") == []
+
+
+COUNTED = f"""\
+{XM}
+def fit(net, batches):
+    device = torch_xla.device()
+    net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    total = torch.zeros(1, device=device)
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(batches, device)):
+        adam.zero_grad()
+        loss = (net(x) - y).pow(2).mean()
+        loss.backward()
+        xm.optimizer_step(adam)
+        total += loss.detach() * {{count}}{{mark}}
+"""
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        "torch.tensor([x.size(0)], device=device)",
+        "torch.tensor([x.shape[0] / 2], device=device, dtype=torch.float32)",
+        "torch.tensor([len(y), 1]).to(device)",
+    ],
+)
+def test_sizes_of_the_batch_that_each_step_uploads(count):
+    program = COUNTED.format(count=count, mark="  # !XLA604")
+    assert rows(program, "XLA604") == [row for row, _ in marks(program)]
+
+
+@pytest.mark.parametrize(
+    "count",
+    ["torch.tensor([step], device=device)", "torch.tensor(len(x), device=device)", "len(x)"],
+)
+def test_numbers_that_change_and_numbers_without_dimensions(count):
+    assert rows(COUNTED.format(count=count, mark=""), "XLA604") == []
+
+
+TEXTS = f"""\
+{XM}
+from transformers import AutoModelForCausalLM, AutoTokenizer
+def show(net, tokenizer, device):
+    ids = tokenizer("Once", return_tensors="pt").input_ids.to(device)
+    print(tokenizer.decode(net.generate(ids, max_new_tokens=50)[0])){{mark}}
+def fit(name, batches, epochs):
+    device = torch_xla.device()
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    net = AutoModelForCausalLM.from_pretrained(name).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for epoch in range(epochs):
+        for batch in pl.MpDeviceLoader(batches, device):
+            adam.zero_grad()
+            net(**batch).loss.backward()
+            xm.optimizer_step(adam)
+        {{shown}}
+    {{at_the_end}}
+"""
+SHOWN = "show(net, tokenizer, device)"
+
+
+def test_texts_that_each_epoch_writes():
+    program = TEXTS.format(shown=SHOWN, at_the_end="return net", mark="  # !XLA109")
+    assert rows(program, "XLA109") == [row for row, _ in marks(program)]
+
+
+@pytest.mark.parametrize(
+    ("shown", "at_the_end"), [("pass", SHOWN), (f"if epoch % 10 == 0: {SHOWN}", "return net")]
+)
+def test_texts_that_are_written_seldom(shown, at_the_end):
+    program = TEXTS.format(shown=shown, at_the_end=at_the_end, mark="")
+    assert rows(program, "XLA109") == []

@@ -114,15 +114,16 @@ def _of_same_numbers(model: FileModel, node: cst.BaseExpression) -> bool:
 def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     """Whether data is a list of the same numbers each time: written, or kept by the constructor.
 
-    ``[0.485, 0.456, 0.406]``, ``[x.size(0)]``, ``[0] * len(x)``, a name of such a list, an array of it, and
-    ``self.mean`` that only ``__init__`` sets, to a list.
+    ``[0.485, 0.456, 0.406]``, ``[x.size(0)]``, ``[0] * len(x)``, a name of such a list, an array
+    of it, and ``self.mean`` that only ``__init__`` sets, to a list.
     """
     if isinstance(data, cst.Call) and model.name(data.func) in _ARRAYS and data.args:
         data = data.args[0].value
     if isinstance(data, cst.List | cst.Tuple):
-        if not data.elements or model.literal(data) is not NotImplemented:
-            return bool(data.elements)
-        return all(_is_size(model, element.value) for element in data.elements)
+        return bool(data.elements) and (
+            model.literal(data) is not NotImplemented
+            or all(_is_size(model, element.value) for element in data.elements)
+        )
     if isinstance(data, cst.ListComp):
         return _of_listed(model, data)
     if isinstance(data, cst.BinaryOperation):

@@ -12,7 +12,7 @@ from xladoctor.lint.rules._exact import assigned
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop
+    from xladoctor.lint.model import CallSite, FileModel, Function, Loop
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 SAMPLER = "torch.utils.data.DistributedSampler"
@@ -73,26 +73,23 @@ def _loops_by_given(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
     found: dict[cst.CSTNode, list[Loop]] = {}
     for loop in model.loops_of_program:
         function = loop.function
-        for name in _parameters_of(model, loop) if function is not None else ():
-            given = [one.given_to(function, name) for one in model.callers(function)]
+        if function is None or not isinstance(loop.node, cst.For):
+            continue
+        calls = model.callers(function)
+        for name in _parameters_in(model, loop.node.iter, function) if calls else ():
+            given = (call.given_to(function, name) for call in calls)
             for value in given:
                 for maker in _makers(model, value and model.value(value).origin):
                     found.setdefault(maker, []).append(loop)
     return found
 
 
-def _parameters_of(model: FileModel, loop: Loop) -> Iterator[str]:
+def _parameters_in(model: FileModel, over: cst.CSTNode, function: Function) -> Iterator[str]:
     """The parameters that a loop goes over, also in a bar: ``bar = tqdm(loader)``."""
-    if loop.function is None or not isinstance(loop.node, cst.For):
-        return
-    names = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name)]
-    for name in names:
-        for made in assigned(model, name):
-            bar = made.args if isinstance(made, cst.Call) else ()
-            names += [item.value for item in bar if isinstance(item.value, cst.Name)][:1]
-        if len(names) > _DEEPEST:
-            break
-    yield from dict.fromkeys(x.value for x in names if x.value in loop.function.parameters)
+    names = [part for part in walk(over) if isinstance(part, cst.Name)]
+    bars = [made for name in names for made in assigned(model, name) if isinstance(made, cst.Call)]
+    names += [part for made in bars for part in walk(made) if isinstance(part, cst.Name)]
+    yield from dict.fromkeys(x.value for x in names if x.value in function.parameters)
 
 
 def _makers(model: FileModel, origin: cst.CSTNode | None) -> Iterable[cst.CSTNode]:
