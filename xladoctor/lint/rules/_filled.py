@@ -114,16 +114,13 @@ def _of_same_numbers(model: FileModel, node: cst.BaseExpression) -> bool:
 def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     """Whether data is a list of the same numbers each time: written, or kept by the constructor.
 
-    ``[0.485, 0.456, 0.406]``, ``[x.size(0)]``, ``[0] * len(x)``, a name of such a list, an array
-    of it, and ``self.mean`` that only ``__init__`` sets, to a list.
+    ``[0.485, 0.456, 0.406]``, ``[0] * len(x)``, a name of such a list, an array of it, and
+    ``self.mean`` that only ``__init__`` sets, to a list.
     """
     if isinstance(data, cst.Call) and model.name(data.func) in _ARRAYS and data.args:
         data = data.args[0].value
     if isinstance(data, cst.List | cst.Tuple):
-        return bool(data.elements) and (
-            model.literal(data) is not NotImplemented
-            or all(_is_size(model, element.value) for element in data.elements)
-        )
+        return bool(data.elements) and model.literal(data) is not NotImplemented
     if isinstance(data, cst.ListComp):
         return _of_listed(model, data)
     if isinstance(data, cst.BinaryOperation):
@@ -137,13 +134,6 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     functions = {model.function_of(node) for node in given}
     made = [function is not None and function.name == "__init__" for function in functions]
     return bool(made) and all(made) and all(_is_list(model, node) for node in given)
-
-
-def _is_size(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``len(x)``, ``x.size(0) / 2``: what the batch's shape says, and numbers."""
-    names = {part.value for part in walk(node) if isinstance(part, cst.Name)}
-    sized = not names.isdisjoint({"len", "shape", "size"})
-    return (sized or model.literal(node) is not NotImplemented) and is_fixed(model, node)
 
 
 def _repeated(model: FileModel, data: cst.BinaryOperation) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
-from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model import Kind
 from xladoctor.lint.model.knowledge import CALLBACKS
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Function, Loop
+    import libcst as cst
+
+    from xladoctor.lint.model import CallSite, FileModel, Function
 
 #: Arguments that only transformers' ``generate`` has (transformers 5.23, generation/utils.py and
 #: configuration_utils.py).
@@ -37,8 +37,6 @@ _SELDOM = frozenset(
 #: What others may take too, where the file imports transformers.
 _USUAL = frozenset({"attention_mask", "max_length", "generation_config", "num_return_sequences"})
 
-#: Functions from a loop over epochs to what writes the texts.
-_DEPTH = 2
 #: Packages whose models generate in a cache of full size.
 _STATIC = frozenset({"optimum", "neuronx_distributed", "transformers_neuronx", "jetstream"})
 
@@ -79,24 +77,3 @@ def after_an_epoch(model: FileModel, node: cst.CSTNode) -> Function | None:
         if owner is not None and function.name in _SELDOM:
             return None if CALLBACKS.isdisjoint(model.library_bases(owner)) else function
     return None
-
-
-def in_an_epoch(model: FileModel, node: cst.CSTNode, depth: int = _DEPTH) -> Loop | None:
-    """The loop over epochs that runs a node in each turn: ``for epoch in ...: show_texts(net)``."""
-    if not model.is_xla or not_here(model, node) or model.throttled(node):
-        return None
-    for part in model.tree.ancestors(node):
-        if isinstance(part, cst.FunctionDef | cst.Lambda):
-            break
-        loop = model.once(_by_node).get(part)
-        if loop is not None and loop.kind is LoopKind.EPOCH:
-            return loop
-    function = model.function_of(node)
-    if function is None or depth == 0 or model.in_step_closure(node):
-        return None
-    loops = (in_an_epoch(model, call.node, depth - 1) for call in model.callers(function))
-    return next((loop for loop in loops if loop is not None), None)
-
-
-def _by_node(model: FileModel) -> dict[cst.CSTNode, Loop]:
-    return {loop.node: loop for loop in model.loops_of_program}

@@ -19,7 +19,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
-from xladoctor.lint.rules._generation import after_an_epoch, generations, in_an_epoch, unpacked
+from xladoctor.lint.rules._generation import after_an_epoch, generations, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
@@ -236,7 +236,6 @@ def _texts(model: FileModel) -> Iterator[Problem]:
         if loop is None and around_it is not None and around_it.kind is LoopKind.OTHER:
             loop = around_it if model.on_xla(call.node) is not OnXla.NO else None
         hook = after_an_epoch(model, call.node) if loop is None else None
-        loop = in_an_epoch(model, call.node) if loop is None and hook is None else loop
         asked = {*call.keywords, *unpacked(model, call)}
         told = "cache_implementation" in asked or _has_settings(model, call)
         if (loop is not None or hook is not None) and not told:
