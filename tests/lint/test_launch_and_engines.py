@@ -410,3 +410,70 @@ def test_an_evaluation_loader_of_a_function_for_both(over):
 def test_an_evaluation_loader_with_a_sampler():
     sampler = ", sampler=DistributedSampler(test_set, shuffle=False, **of_core)"
     assert rows(SHARED.format(over="bar", sampler=sampler, mark=""), "XLA402") == []
+
+
+BOTH = f"""\
+{XM}
+import torch_xla.runtime as xr
+from torch.utils.data import DataLoader, DistributedSampler
+from rows import Rows
+def run_epoch(train, net, loader, adam):
+    total, count = 0.0, 0
+    with torch.set_grad_enabled(train):
+        for x, y in loader:
+            loss = (net(x) - y).pow(2).mean()
+            if train:
+                adam.zero_grad()
+                loss.backward()
+                xm.optimizer_step(adam)
+            total += loss.detach()
+            count += 1
+    {{back}}
+def main(index):
+    torch.manual_seed(0)
+    device = torch_xla.device()
+    net = torch.nn.Linear(4, 4).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    of_core = dict(num_replicas=xr.world_size(), rank=xr.global_ordinal())
+    train_set, val_set = Rows("train"), Rows("val")
+    loader = DataLoader(train_set, 64, sampler=DistributedSampler(train_set, **of_core))
+    val_loader = DataLoader(val_set, 64, sampler=DistributedSampler(val_set, **of_core))
+    batches = pl.MpDeviceLoader(loader, device)
+    val_batches = pl.MpDeviceLoader(val_loader, device)
+    train_loss = run_epoch(True, net, batches, adam)
+    {{evaluated}}
+    xm.master_print(train_loss)
+    xm.master_print(val_loss){{mark}}
+if __name__ == "__main__":
+    torch_xla.launch(main)
+"""
+RUN = "run_epoch(False, net, val_batches, None)"
+
+
+@pytest.mark.parametrize(
+    ("back", "evaluated"),
+    [
+        ("return total.item() / count", f"val_loss = {RUN}"),
+        ("return total.item() / count, count", f"val_loss, seen = {RUN}"),
+        ("return total / count", f"val_loss = {RUN}"),
+    ],
+)
+def test_what_a_function_for_both_gave_of_an_evaluation(back, evaluated):
+    program = BOTH.format(back=back, evaluated=evaluated, mark="  # !XLA427")
+    assert rows(program, "XLA427") == [row for row, _ in marks(program)]
+
+
+@pytest.mark.parametrize(
+    ("back", "evaluated"),
+    [
+        ("return total.item() / count", f'val_loss = xm.mesh_reduce("val", {RUN}, max)'),
+        ('return xm.mesh_reduce("loss", total.item() / count, max)', f"val_loss = {RUN}"),
+        (
+            "return total.item() / count",
+            f'val_loss = {RUN}; val_loss = xm.mesh_reduce("val", val_loss, max)',
+        ),
+        ("return total.item() / count", "val_loss = 0.0"),
+    ],
+)
+def test_what_was_reduced_over_the_cores(back, evaluated):
+    assert rows(BOTH.format(back=back, evaluated=evaluated, mark=""), "XLA427") == []

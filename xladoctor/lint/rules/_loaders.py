@@ -63,24 +63,27 @@ def _loops_by_maker(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
     return found
 
 
-def loops_by_callers(model: FileModel, call: CallSite) -> Sequence[Loop]:
-    """The loops of functions that are given the loader, and others: ``run_epoch(net, loader)``."""
+def loops_by_callers(model: FileModel, call: CallSite) -> Sequence[tuple[Loop, CallSite]]:
+    """The loops of functions that are given the loader, and others: ``run_epoch(net, loader)``.
+
+    With the call that gives it.
+    """
     return model.once(_loops_by_given).get(call.node, ())
 
 
-def _loops_by_given(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
+def _loops_by_given(model: FileModel) -> Mapping[cst.CSTNode, Sequence[tuple[Loop, CallSite]]]:
     """The loops over a parameter by each call that had a part in making what one caller gives."""
-    found: dict[cst.CSTNode, list[Loop]] = {}
+    found: dict[cst.CSTNode, list[tuple[Loop, CallSite]]] = {}
     for loop in model.loops_of_program:
         function = loop.function
         if function is None or not isinstance(loop.node, cst.For):
             continue
         calls = model.callers(function)
         for name in _parameters_in(model, loop.node.iter, function) if calls else ():
-            given = (call.given_to(function, name) for call in calls)
-            for value in given:
+            for call in calls:
+                value = call.given_to(function, name)
                 for maker in _makers(model, value and model.value(value).origin):
-                    found.setdefault(maker, []).append(loop)
+                    found.setdefault(maker, []).append((loop, call))
     return found
 
 

@@ -62,7 +62,8 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             continue  # it has a sampler of its own then, if it is true
         if (not others and len(call.positional) > 3) or _sharded_dataset(model, call):
             continue
-        over = loops_over(model, call) or loops_by_callers(model, call)
+        given = (loop for loop, _ in loops_by_callers(model, call))
+        over = loops_over(model, call) or dict.fromkeys(given)
         loops = [loop for loop in over if loop.kind is not LoopKind.OTHER]
         entry = _entry(model, call, loops)
         if entry is None or all(model.master_only(loop.node) is not None for loop in loops):
