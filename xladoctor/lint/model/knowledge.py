@@ -76,6 +76,8 @@ FORWARD_METHODS = patterns.lazy(
     r"^(module|forward|encode|decode|embed|generate|sample|reconstruct)(_|$)"
     r"|^(extract|get)_\w*features$"
 )
+#: Those that give tensors where they are given some: ``model.get_logits_from(hidden)``.
+OF_TENSORS = patterns.lazy(r"^(get|extract|compute|calc|to)_(\w*_)?(embed|logit|hidden|represent)")
 #: Methods of models whose answers are no tensors.
 ANSWERS = patterns.lazy(
     r"^_?(is|has|get|should|num|count|log|print|save|load|check|set|add)_|^log$"
@@ -263,6 +265,9 @@ LIGHTNING_MODULES = frozenset(
         "neuronx_distributed.plugins.lightning.NeuronLTModule",
     }
 )
+#: What such a module, a data module and the hooks of callbacks have as their ``trainer``.
+LIGHTNING_TRAINER = "lightning.pytorch.Trainer"
+WITH_TRAINER = LIGHTNING_MODULES | {"lightning.pytorch.LightningDataModule"}
 LIGHTNING_STEPS = frozenset(
     {
         "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",

@@ -85,7 +85,10 @@ class Operators:
             return NUMBER  # whether there is a value at all, not which
         if isinstance(operator, cst.Is | cst.IsNot | cst.In | cst.NotIn):
             return NUMBER.but(local=local and left.kind is not Kind.DEVICE_TENSOR)
-        for number, other in ((left, node.comparisons[0].comparator), (rest[0], node.left)):
+        sides = ((left, node.comparisons[0].comparator), (rest[0], node.left))
+        for turned, (number, other) in enumerate(sides):
+            if number.kind is Kind.CORE_NUMBER and _is_below_all(operator, other, bool(turned)):
+                return NUMBER
             if isinstance(other, cst.Integer) and (
                 number.kind is Kind.CORE_NUMBER or self._says_core(node, number, other)
             ):
@@ -124,6 +127,22 @@ def combine(left: Value, right: Value, *, logical: bool = False) -> Value:
     if Kind.UNKNOWN in {left.kind, right.kind}:
         return Value(local=local, made_of_device=left.made_of_device or right.made_of_device)
     return NUMBER.but(local=local)
+
+
+def _is_below_all(operator: cst.BaseCompOp, other: cst.BaseExpression, turned: bool) -> bool:
+    """``rank != -1``, ``rank >= 0``: whether it was launched at all, which all cores answer alike.
+
+    Args:
+        operator: What compares the core's number.
+        other: With what.
+        turned: Whether that stands on the left.
+    """
+    if isinstance(other, cst.UnaryOperation) and isinstance(other.operator, cst.Minus):
+        return isinstance(other.expression, cst.Integer)
+    asking = (
+        (cst.GreaterThan, cst.LessThanEqual) if turned else (cst.LessThan, cst.GreaterThanEqual)
+    )
+    return isinstance(other, cst.Integer) and other.value == "0" and isinstance(operator, asking)
 
 
 def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> Value:

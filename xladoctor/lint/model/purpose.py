@@ -36,6 +36,8 @@ _RUNS = {
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
 _CORES = frozenset({"tpu_cores", "num_tpu_cores", "tpu_num_cores"})
+#: What programs take of Accelerate that train with it.
+_OF_ACCELERATE = frozenset({"Accelerator", "notebook_launcher", "PartialState"})
 #: What declares an option of a program, what such an option chooses, and what its help says then.
 _OPTIONS = frozenset({"add_argument", "option", "Option", "argument", "Argument"})
 _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
@@ -177,11 +179,18 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     lightning = roots & {"lightning", "pytorch_lightning"}
     if lightning and any(map(_option_for_tpu, tree.calls)):
         return True
-    return any(
-        argument.keyword is not None and argument.keyword.value in _CORES
-        for call in tree.calls
-        for argument in call.args
-    ) or any(map(_option_for_cores, tree.calls))
+    keywords = (argument.keyword for call in tree.calls for argument in call.args)
+    return (
+        any(keyword is not None and keyword.value in _CORES for keyword in keywords)
+        or any(_is_key(literal, tree) for literal in tree.strings if string(literal) in _CORES)
+        or any(map(_option_for_cores, tree.calls))
+    )
+
+
+def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:
+    """Whether it names an entry of a dictionary that is written out: ``{"tpu_cores": 8}``."""
+    parent = tree.parents.get(literal)
+    return isinstance(parent, cst.DictElement) and parent.key is literal
 
 
 def _option_for_cores(call: cst.Call) -> bool:
@@ -235,9 +244,17 @@ def used_frameworks(tree: Tree, names: Names) -> frozenset[str]:
     words |= {call.func.attr.value for call in tree.calls if isinstance(call.func, cst.Attribute)}
     if not any(_is_of_trainer(word) for word in words):
         found.discard("transformers")
-    if not words & {"Accelerator", "notebook_launcher", "PartialState"}:
+    if not words & _OF_ACCELERATE and not _names_accelerator(tree):
         found.discard("accelerate")
     return frozenset(found)
+
+
+def _names_accelerator(tree: Tree) -> bool:
+    """``accelerator: accelerate.Accelerator = build(config)``, which nobody calls here."""
+    return any(
+        isinstance(node, cst.Attribute) and node.attr.value == "Accelerator"
+        for node in tree.by_type.get(cst.Attribute, ())
+    )
 
 
 def own_trainers(tree: Tree, names: Names) -> frozenset[str]:

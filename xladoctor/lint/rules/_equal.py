@@ -73,6 +73,8 @@ def _stays_behind(model: FileModel, call: CallSite, depth: int = _DEPTH) -> bool
 
 def _seeded(model: FileModel) -> Iterator[Seed]:
     for call in model.calls():
+        if model.master_only(call.node) is not None:
+            continue  # the other cores go on with numbers of their own
         if model.effects.equals(call, Equal.NUMBERS):
             if not _stays_behind(model, call):
                 yield Seed(call, _apart(model, call))
@@ -342,7 +344,7 @@ def _raises_else(guard: Guard) -> bool:
     """``if path: ... else: raise``, ``if not path: raise`` before what follows."""
     if not isinstance(guard.node, cst.If):
         return False
-    if not guard.when:
+    if not guard.inside:
         other: cst.CSTNode | None = guard.node.body
     else:
         other = guard.node.orelse.body if isinstance(guard.node.orelse, cst.Else) else None

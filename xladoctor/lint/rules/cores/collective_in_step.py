@@ -168,15 +168,17 @@ def _in_closure(model: FileModel, call: CallSite) -> Loop | None:
 def _decides(model: FileModel, guard: Guard) -> bool:
     """Not ``if self.use_tpu:``, which is always so here, nor ``while True:`` around the steps.
 
-    Nor what ``if step % 500 == 0:`` leaves to its ``else``: nearly all steps.
+    Nor what ``if step % 500 == 0:`` leaves to its other branch: nearly all steps.
     """
     if guard.runs is OnXla.YES or isinstance(guard.node, cst.While) or model.holds_step(guard):
         return False
     if guard.when and (_has_begun(guard.test) or _is_there(model, guard.test)):
         return False
-    if guard.when or not isinstance(guard.node, cst.If):
+    if not isinstance(guard.node, cst.If):
         return True
-    return not model.throttled(guard.node.body.body[0])
+    other = guard.node.orelse if guard.inside else guard.node
+    lines = other.body.body if isinstance(other, cst.If | cst.Else) else ()
+    return not lines or not model.throttled(lines[0])
 
 
 def _is_there(model: FileModel, test: cst.BaseExpression) -> bool:

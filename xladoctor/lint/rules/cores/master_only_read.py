@@ -14,6 +14,7 @@ from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._pending import pending_at
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import loop_place, snippet
+from xladoctor.lint.rules._reduced_reads import reduced_reads
 from xladoctor.lint.rules._spmd import FSDP, MARK, asked_by, of_one_host
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
     if model.is_xla and model.spmd:
         yield from _one_host(model)
         return
+    if model.is_xla:
+        yield from reduced_reads(model)
     if not model.is_xla or not reduces_gradients(model):
         return
     told = set()
@@ -63,7 +66,7 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
             suggestion="read on all cores and print on the master, or use "
             "xm.add_step_closure(log, args=(loss.detach(),))",
             related=[
-                *([model.place(guard.test, "only the master core gets here")] if guard else []),
+                *([model.place(guard.written, "only the master core gets here")] if guard else []),
                 loop_place(model, loop),
                 *entry_places(model, entry),
             ],
@@ -92,7 +95,7 @@ def _one_host(model: FileModel) -> Iterator[Problem]:
                 "a program that gathers it, and on several hosts those of the others never come",
                 suggestion="read on all hosts and write on one, or save from all with "
                 "torch.distributed.checkpoint and SPMDSavePlanner",
-                related=[model.place(guard.test, "only one host gets here"), *sharded],
+                related=[model.place(guard.written, "only one host gets here"), *sharded],
             )
 
 
@@ -154,7 +157,7 @@ def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
             continue
         yield (
             model.problem(
-                guard.test,
+                guard.written,
                 "what only the master core does here runs its graph while the reduction of the "
                 "gradients is pending: the other cores run that reduction in another graph, and "
                 "it never meets",
