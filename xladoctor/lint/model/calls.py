@@ -25,6 +25,7 @@ class CallSite:
         receiver: What stands before the method; None for a plain name.
         function: The function around the call, None at module level.
         target: The function or class of this file that is called, if known.
+        arguments: What it is given, with ``**settings`` written out where that is known.
         begun: The ``functools.partial(DataLoader, ...)`` whose loader is made here.
     """
 
@@ -34,6 +35,7 @@ class CallSite:
     receiver: cst.BaseExpression | None
     function: Function | None
     target: Function | Class | None
+    arguments: Sequence[cst.Arg]
     begun: cst.Call | None = None
 
     @property
@@ -59,11 +61,11 @@ class CallSite:
 
     @property
     def _given(self) -> Sequence[cst.Arg]:
-        return self.node.args if self.begun is None else (*self.begun.args[1:], *self.node.args)
+        return self.arguments if self.begun is None else (*self.begun.args[1:], *self.arguments)
 
     @property
     def keywords(self) -> dict[str, cst.BaseExpression]:
-        """The keyword arguments by name (what ``**kwargs`` brings is not known)."""
+        """The keyword arguments by name; of ``**kwargs`` what ``arguments`` knows."""
         return {arg.keyword.value: arg.value for arg in self._given if arg.keyword is not None}
 
     @property
@@ -81,6 +83,10 @@ class CallSite:
         if index is not None and 0 <= index < len(self.positional):
             return self.positional[index]
         return None
+
+    def written_as(self, value: cst.BaseExpression) -> cst.Arg | None:
+        """The argument of the call itself that has a value; None if a dictionary brings it."""
+        return next((argument for argument in self.node.args if argument.value is value), None)
 
     def given_to(self, function: Function, parameter: str) -> cst.BaseExpression | None:
         """What it gives a parameter of the function that it calls, None if nothing."""

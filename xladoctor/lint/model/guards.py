@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.booleans import MASTERS
 from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.loops import Guard, OnXla
@@ -26,6 +27,9 @@ _FUNCTION_TYPES = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
 _GUARDING = frozenset(
     [cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.IndentedBlock, cst.Module]
 )
+
+#: What a name may stand for where a condition is asked.
+_CONDITIONS = frozenset([cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.Call])
 
 
 class Guards:
@@ -72,7 +76,7 @@ class Guards:
         """A guard that may let one core through and not another."""
         cores = {Kind.CORE_NUMBER, Kind.IS_MASTER, Kind.NOT_MASTER}
         for guard in self.around(node):
-            if not guard.when and _refuses(guard.node):
+            if not guard.inside and _refuses(guard.node):
                 continue  # who is refused ends the whole run
             value = self._flow.value(guard.test)
             if guard.master is not None or value.kind in cores or value.local:
@@ -97,7 +101,8 @@ class Guards:
             written = decorator.decorator
             dotted = self._names.resolve(written) or dotted_text(written) or ""
             if know.ON_MASTER.match(dotted.rpartition(".")[2]):
-                yield Guard(function, decorator.decorator, when=True, master=True)
+                asked = decorator.decorator
+                yield Guard(function, asked, when=True, written=asked, inside=True, master=True)
 
     def _added(self, parent: cst.CSTNode, child: cst.CSTNode) -> Iterator[Guard]:
         if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
@@ -113,10 +118,17 @@ class Guards:
         for statement in body:
             if statement is child:
                 return
-            if type(statement) is cst.If and leaves(statement.body):
-                yield self._guard(statement, statement.test, when=False)
+            if type(statement) is cst.If:
+                yield from self._behind(statement)
             elif type(statement) is cst.SimpleStatementLine:
                 yield from self._asserted(statement)
+
+    def _behind(self, branch: cst.If) -> Iterator[Guard]:
+        """What an ``if`` before it says of a node: one of its branches ends the block."""
+        if leaves(branch.body):
+            yield self._guard(branch, branch.test, when=False)
+        elif type(branch.orelse) is cst.Else and leaves(branch.orelse.body):
+            yield self._guard(branch, branch.test, when=True)
 
     def _asserted(self, line: cst.SimpleStatementLine) -> Iterator[Guard]:
         """``assert not use_tpu``: of what is asserted only that this is no XLA device."""
@@ -127,14 +139,30 @@ class Guards:
                     yield guard
 
     def _guard(self, node: cst.CSTNode, test: cst.BaseExpression, *, when: bool) -> Guard:
+        written, inside = test, when
+        test, when = self._said(written, when=inside)
         kind = self._kind(test)
         master: bool | None = None
-        if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
-            if (when or both_sides(test) is None) and (when or not _refuses(node)):
+        if kind in MASTERS:
+            if (when or both_sides(test) is None) and (inside or not _refuses(node)):
                 master = (kind is Kind.IS_MASTER) is when
-        elif not when and not _refuses(node):
+        elif not when and (inside or not _refuses(node)):
             master = self._left_over(test)
-        return Guard(node, test, when, master, self.devices.tests.of_guard(test, when=when))
+        runs = self.devices.tests.of_guard(test, when=when)
+        return Guard(node, test, when, written, inside, master, runs)
+
+    def _said(
+        self, test: cst.BaseExpression, *, when: bool, depth: int = 3
+    ) -> tuple[cst.BaseExpression, bool]:
+        """What is asked by ``not is_due``, or by a name: ``is_due = step % 10 == 0``."""
+        while type(test) is cst.UnaryOperation and type(test.operator) is cst.Not:
+            test, when = test.expression, not when
+        if type(test) is cst.Name and depth and self._flow.value(test).kind not in MASTERS:
+            made = self._names.lookup(test.value, self._tree.scopes[test]) or []
+            if len(made) == 1 and made[0].kind == "assign" and type(made[0].node) in _CONDITIONS:
+                assert isinstance(made[0].node, cst.BaseExpression)
+                return self._said(made[0].node, when=when, depth=depth - 1)
+        return test, when
 
     def _left_over(self, test: cst.BaseExpression) -> bool | None:
         """Who is left behind ``if not is_master or debug: return``: of all parts none holds."""
@@ -143,7 +171,7 @@ class Guards:
             return None
         for part in sides[:2]:
             kind = self._kind(part)
-            if kind in {Kind.IS_MASTER, Kind.NOT_MASTER}:
+            if kind in MASTERS:
                 return kind is Kind.NOT_MASTER
             inner = self._left_over(part)
             if inner is not None:
@@ -151,8 +179,13 @@ class Guards:
         return None
 
     def _kind(self, test: cst.BaseExpression) -> Kind:
-        """What a condition asks; ``due = due and is_master``, or False, asks for the master."""
+        """What a condition asks; ``due = due and is_master``, or False, asks for the master.
+
+        ``if rank:`` holds on all cores but the master.
+        """
         kind = self._flow.value(test).kind
+        if kind is Kind.CORE_NUMBER:
+            return Kind.NOT_MASTER
         if kind is Kind.IS_MASTER or not isinstance(test, cst.Name):
             return kind
         bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []

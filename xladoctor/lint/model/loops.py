@@ -63,8 +63,10 @@ class Guard:
 
     Attributes:
         node: The ``if``, ``while``, conditional expression or early return that decides.
-        test: The condition as written.
+        test: What is asked: behind a ``not``, and what a name is bound to that is asked alone.
         when: The truth value of ``test`` for which the node runs.
+        written: The condition as written.
+        inside: Whether the node runs where ``written`` is true: in the body of an ``if``.
         master: True if only the master core gets here, False if only the others do, None if the
             condition does not ask for the master core.
         runs: Whether it lets the node run on XLA devices; None if it does not ask for the kind of
@@ -74,6 +76,8 @@ class Guard:
     node: cst.CSTNode
     test: cst.BaseExpression
     when: bool
+    written: cst.BaseExpression
+    inside: bool
     master: bool | None = None
     runs: OnXla | None = None
 
@@ -93,5 +97,5 @@ class Entry:
 
 def opposed(one: Sequence[Guard], other: Sequence[Guard]) -> bool:
     """Whether one alone of two nodes with these conditions runs: ``if`` and its ``else``."""
-    sides = {(guard.node, guard.when) for guard in one}
-    return any((guard.node, not guard.when) in sides for guard in other)
+    sides = {(guard.node, guard.inside) for guard in one}
+    return any((guard.node, not guard.inside) in sides for guard in other)

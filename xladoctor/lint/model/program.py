@@ -31,6 +31,7 @@ from xladoctor.lint.model.purpose import (
 )
 from xladoctor.lint.model.regions import Regions
 from xladoctor.lint.model.syntax import Forest, Tree, walk
+from xladoctor.lint.model.unpacked import Unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -202,6 +203,7 @@ class Program:
             names = LinkedNames(self.tree, [part.names for part in self.parts])
         self.names = names
         beside = frozenset(self._beside())
+        self._unpacked = Unpacked(self.tree, names)
         self.flow = Flow(self.tree, names, frozenset(self._for_xla()), library or builtin(), beside)
         self.regions = Regions(self.tree, names, self.flow)
         self.frequency = Frequency(self.tree, names, self.flow, self.regions)
@@ -270,6 +272,7 @@ class Program:
             func.value if isinstance(func, cst.Attribute) else None,
             self.tree.function_of(node),
             self.flow.target(node),
+            self._unpacked.arguments(node),
             self.names.completed(func) if name in LOADERS else None,
         )
 

@@ -208,11 +208,18 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     lightning = roots & {"lightning", "pytorch_lightning"}
     if lightning and any(map(_option_for_tpu, tree.calls)):
         return True
-    return any(
-        argument.keyword is not None and argument.keyword.value in _CORES
-        for call in tree.calls
-        for argument in call.args
-    ) or any(map(_option_for_cores, tree.calls))
+    keywords = (argument.keyword for call in tree.calls for argument in call.args)
+    return (
+        any(keyword is not None and keyword.value in _CORES for keyword in keywords)
+        or any(_is_key(literal, tree) for literal in tree.strings if string(literal) in _CORES)
+        or any(map(_option_for_cores, tree.calls))
+    )
+
+
+def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:
+    """Whether it names an entry of a dictionary that is written out: ``{"tpu_cores": 8}``."""
+    parent = tree.parents.get(literal)
+    return isinstance(parent, cst.DictElement) and parent.key is literal
 
 
 def _option_for_cores(call: cst.Call) -> bool:

@@ -87,8 +87,8 @@ class Rarity:
 
     def _since_last(self, guard: Guard) -> bool:
         """``if step - last_saved >= 100:``, where the branch then sets ``last_saved = step``."""
-        test = guard.test
-        if not guard.when or not isinstance(guard.node, cst.If) or not is_larger(test):
+        test, branch = guard.test, _branch(guard)
+        if not guard.when or branch is None or not is_larger(test):
             return False
         assert isinstance(test, cst.Comparison)
         left = test.left
@@ -97,7 +97,7 @@ class Rarity:
         since = self._tree.text(left.right).strip()
         return isinstance(left.right, cst.Name | cst.Attribute) and any(
             isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == since
-            for part in walk(guard.node.body, into_functions=False)
+            for part in walk(branch, into_functions=False)
         )
 
     def _once(self, guard: Guard) -> bool:
@@ -107,10 +107,10 @@ class Rarity:
         """
         if not isinstance(guard.node, cst.If):
             return False
+        body = _branch(guard)
         if self._sets_flag(guard.node, guard.test, when=guard.when):
             return True
         made = self._missing(guard.test, when=guard.when)
-        body = guard.node.body if guard.when else guard.node.orelse
         return (
             made is not None
             and body is not None
@@ -122,8 +122,6 @@ class Rarity:
 
     def _sets_flag(self, node: cst.If, test: cst.BaseExpression, *, when: bool) -> bool:
         """Whether a condition on a flag turns it, so that it holds once."""
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            return self._sets_flag(node, test.expression, when=not when)
         if not isinstance(test, cst.Name | cst.Attribute):
             return False
         flag, turned = self._tree.text(test).strip(), str(not when)
@@ -139,8 +137,6 @@ class Rarity:
 
     def _missing(self, test: cst.BaseExpression, *, when: bool) -> str | None:
         """The attribute that is not there yet where a condition is (not) so."""
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            return self._missing(test.expression, when=not when)
         if isinstance(test, cst.Call) and self._names.resolve(test.func) == "builtins.hasattr":
             given = [argument.value for argument in test.args]
             if when or len(given) != 2 or not isinstance(given[1], cst.SimpleString):
@@ -157,8 +153,6 @@ class Rarity:
     def _on_fault(self, guard: Guard) -> bool:
         """``if not torch.isfinite(loss):`` and ``if loss.isnan().any():``."""
         test, when = guard.test, guard.when
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            test, when = test.expression, not when
         asked = {
             part.func.attr.value if isinstance(part.func, cst.Attribute) else part.func.value
             for part in walk(test)
@@ -186,10 +180,17 @@ class Rarity:
         return True
 
 
+def _branch(guard: Guard) -> cst.BaseSuite | cst.If | cst.Else | None:
+    """The branch of an ``if`` in which a node stands, if it stands in one."""
+    if not isinstance(guard.node, cst.If):
+        return None
+    return guard.node.body if guard.inside else guard.node.orelse
+
+
 def _checked(guard: Guard) -> bool:
     """Whether the rest of a function runs always, or not at all: ``if len(x) != n: raise``."""
     node = guard.node
-    return not guard.when and refuses(node) and isinstance(node, cst.If) and node.orelse is None
+    return not guard.inside and refuses(node) and isinstance(node, cst.If) and node.orelse is None
 
 
 def _leaves_loop(node: cst.CSTNode) -> cst.CSTNode | None:

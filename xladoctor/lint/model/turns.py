@@ -50,7 +50,7 @@ class Turns:
         Also ``if steps % 4 == 0: agent.learn()``, in the loop or in a method that it calls. Not
         where the loop steps elsewhere too: a generator has its turn every so many steps.
         """
-        key = guard.node, guard.when
+        key = guard.node, guard.inside
         if key not in self._steps:
             inside = sum(map(self._steps_optimizer, _under(self._tree, guard)))
             loop = _loop_around(self._tree, guard.node) if inside else None
@@ -92,7 +92,7 @@ def _under(tree: Tree, guard: Guard) -> Iterator[cst.CSTNode]:
     node = guard.node
     if not isinstance(node, cst.If):
         return
-    if guard.when:
+    if guard.inside:
         yield from walk(node.body, into_functions=False)
         return
     if node.orelse is not None:

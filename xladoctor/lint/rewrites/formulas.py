@@ -73,8 +73,8 @@ def _huber(model: FileModel, call: CallSite) -> Fix | None:
     if delta is None:
         return model.fix("Use smooth_l1_loss", renamed, safe=True)
     value = model.literal(delta)
-    argument = next(item for item in call.node.args if item.value is delta)
-    if not isinstance(value, int | float) or value <= 0 or argument.keyword is None:
+    argument = call.written_as(delta)
+    if not isinstance(value, int | float) or value <= 0 or argument is None:
         return None
     text = model.tree.text(delta).strip()
     loss = model.tree.text(call.node).strip()

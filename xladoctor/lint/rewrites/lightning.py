@@ -42,7 +42,9 @@ def argument_fix(model: FileModel, call: CallSite, name: str) -> Fix | None:
     """
     value = call.keywords[name]
     given = model.literal(value)
-    argument = next(item for item in call.node.args if item.value is value)
+    argument = call.written_as(value)
+    if argument is None:
+        return None
     if name in {"tpu_cores", "num_tpu_cores"}:
         return _cores(model, call, argument)
     if name in _RENAMED and (name != "checkpoint_callback" or isinstance(given, bool)):
@@ -110,7 +112,9 @@ def _into_callbacks(
 ) -> Fix | None:
     callbacks = call.keywords.get("callbacks")
     if callbacks is None:
-        argument = next(item for item in call.node.args if item.value is value)
+        argument = call.written_as(value)
+        if argument is None:
+            return None
         return model.fix(
             "Make it a callback", model.replace(argument, f"callbacks=[{made}]"), safe=True
         )

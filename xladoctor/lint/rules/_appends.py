@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._cores import every_core, says_core
+from xladoctor.lint.rules._writes import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,14 +33,8 @@ def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None
     Returns:
         None if the call opens nothing of the kind, as far as is known.
     """
-    if call.name == "builtins.open":
-        mode, path = call.argument(1, "mode"), call.argument(0, "file")
-    elif call.name is None and call.method == "open":
-        mode, path = call.argument(0, "mode"), call.receiver
-    else:
-        return None
-    text = model.literal(mode) if mode is not None else None
-    if not isinstance(text, str) or not text.startswith("a"):
+    file = opened(model, call)
+    if file is None or not file[1].startswith("a"):
         return None
     writes = list(_writes(model, call))
     if any(says_core(model, [one.value for one in write.node.args]) for write in writes):
@@ -50,7 +45,7 @@ def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None
         and not _of_one_core(model, write)
         for write in writes
     )
-    return path if told else None
+    return file[0] if told else None
 
 
 def _writes(model: FileModel, opened: CallSite) -> Iterator[CallSite]:

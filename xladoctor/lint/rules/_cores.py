@@ -84,7 +84,11 @@ def every_core(model: FileModel, node: cst.CSTNode, *, in_turn: bool = False) ->
         guards.append(outer)
     if in_turn:
         guards = [guard for guard in guards if not _is_turn(model, guard)]
-    if any(guard.master is not None or differs(model, guard.test) for guard in guards):
+    if any(
+        (guard.master is not None or differs(model, guard.test))
+        and not ends_the_run(model, guard, node)
+        for guard in guards
+    ):
         return None
     return entry
 

@@ -342,7 +342,7 @@ def _raises_else(guard: Guard) -> bool:
     """``if path: ... else: raise``, ``if not path: raise`` before what follows."""
     if not isinstance(guard.node, cst.If):
         return False
-    if not guard.when:
+    if not guard.inside:
         other: cst.CSTNode | None = guard.node.body
     else:
         other = guard.node.orelse.body if isinstance(guard.node.orelse, cst.Else) else None

@@ -38,10 +38,11 @@ def unlaunched(model: FileModel) -> Iterator[Problem]:
 
 def apart(model: FileModel) -> Iterator[Problem]:
     """``fabric.setup_optimizers(optimizer)`` under the XLAStrategy."""
-    parts = (model, *model.linked)
+    calls = list(model.methods("setup_optimizers"))
+    parts = (model, *model.linked) if calls else ()
     made = {call.node for part in parts for call in _made(part, sharded=False)}
     others = {call.node for part in parts for call in part.calls(*MADE)} - made
-    for call in model.methods("setup_optimizers") if made else ():
+    for call in calls if made else ():
         if call.receiver is None or not is_fabric(model, call.receiver):
             continue
         of = _makes(model, call)

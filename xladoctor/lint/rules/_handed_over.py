@@ -39,6 +39,11 @@ def is_trainer(model: FileModel, call: CallSite) -> bool:
     return isinstance(call.target, Class) and model.is_trainer(call.target)
 
 
+def extends_trainer(model: FileModel, owner: Class | None) -> bool:
+    """Whether a class is built on the Trainer of transformers; a copy of it is not."""
+    return owner is not None and not TRAINERS.isdisjoint(model.library_bases(owner))
+
+
 def is_accelerator(model: FileModel, call: CallSite) -> bool:
     """Whether the object of a method is Accelerate's: by its class, what is known, or its name."""
     if call.receiver is None or "accelerate" not in model.frameworks:

@@ -30,10 +30,10 @@ COMMAND_LINES = (
 TRAINERS = ("lightning.pytorch.Trainer", "lightning.fabric.Fabric", "lightning.Fabric")
 #: What a core may have computed of its own batches: ``f1_score(labels, predictions)``.
 _OF_CORE = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.UNKNOWN})
-#: What asks for several cores as the number of them.
-_ALL_CORES = ("auto", "-1", "4", "8", -1, 2, 4, 8, 16, 32)
-#: Those that ask for more than one wherever they run.
+#: What asks for more than one core wherever it runs, as the number of them.
 _NUMBERS = ("4", "8", 2, 4, 8, 16, 32)
+#: The same, and what asks for all that there are.
+_ALL_CORES = ("auto", "-1", -1, *_NUMBERS)
 #: Names of strategies that 2.0 renamed.
 RENAMED = {"tpu_spawn": "xla", "tpu_spawn_debug": "xla_debug"}
 #: Classes that 2.0 renamed (#16781), without leaving the old name (as ``SingleTPUStrategy``).

@@ -120,11 +120,8 @@ def hooks_of(model: FileModel, node: cst.CSTNode, depth: int = _DEPTH) -> frozen
 def _while_training(model: FileModel, node: cst.CSTNode) -> bool | None:
     """Whether a node runs only under ``if self.training:``, or only under the opposite."""
     for guard in model.guards(node):
-        test, when = guard.test, guard.when
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            test, when = test.expression, not when
-        if isinstance(test, cst.Attribute) and test.attr.value == "training":
-            return when
+        if isinstance(guard.test, cst.Attribute) and guard.test.attr.value == "training":
+            return guard.when
     return None
 
 

@@ -154,7 +154,7 @@ def _meet_in_both(model: FileModel, same: list[CallSite], guard: Guard) -> bool:
         if any(loop is not None and loop.node in inside for loop in loops):
             return False
         numbers.append(len(met))
-    return numbers[0] == numbers[1]
+    return numbers[0] == numbers[1] > 0
 
 
 def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:

@@ -276,7 +276,8 @@ class _Run:
             made = Thing()
             target = target.methods.get("__init__")
         self._count += 1
-        if target is None or self._depth == _DEPTH or self._count > _MOST or call.has_star:
+        starred = any(argument.star for argument in call.node.args)
+        if target is None or self._depth == _DEPTH or self._count > _MOST or starred:
             return made if isinstance(call.target, Class) and made is not None else Thing()
         places = list(target.arguments)
         taken: dict[str, Thing] = {}

@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from xladoctor.lint.model import FileModel, Loop
 
-#: Calls that hand on what they go over, one for one.
-_HAND_ON = frozenset({"builtins.enumerate", "builtins.iter", "builtins.list", "builtins.tuple"})
-_BARS = ("tqdm.",)
 #: What brings shares to one length, or cuts the rest off.
 _EVENS = (cst.FloorDivide, cst.Modulo)
-_DEEPEST = 3
+_DEPTH = 3
 
 
 def every_nth(model: FileModel, loop: Loop) -> cst.BaseExpression | None:
@@ -37,31 +33,13 @@ def every_nth(model: FileModel, loop: Loop) -> cst.BaseExpression | None:
         return None
     if any(isinstance(part, cst.Break) for part in walk(loop.node.body, into_functions=False)):
         return None  # by a count of steps, it may be
-    for node in _gone_over(model, loop.node.iter):
+    for node in gone_over(model, loop.node.iter):
         start, step, parts = _start_and_step(model, node)
         if start is None or step is None or not _is_number_of_core(model, start):
             continue
         if not any(_is_evened(model, part) for part in parts):
             return node
     return None
-
-
-def _gone_over(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """What a loop goes over, through ``enumerate``, progress bars and names."""
-    waiting = [(node, 0)]
-    while waiting:
-        one, depth = waiting.pop()
-        yield one
-        if depth == _DEEPEST:
-            continue
-        if isinstance(one, cst.Call) and one.args:
-            name = model.call(one).name or ""
-            if name in _HAND_ON or name.startswith(_BARS):
-                waiting.append((one.args[0].value, depth + 1))
-        elif isinstance(one, cst.Name):
-            bound = list(model.bindings(one.value, one))
-            if len(bound) == 1 and isinstance(bound[0].node, cst.BaseExpression):
-                waiting.append((bound[0].node, depth + 1))
 
 
 def _start_and_step(
@@ -88,7 +66,7 @@ def _is_number_of_core(model: FileModel, node: cst.BaseExpression) -> bool:
     return model.value(node).kind is Kind.CORE_NUMBER
 
 
-def _is_evened(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPEST) -> bool:
+def _is_evened(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> bool:
     """Whether a length is divided on the way: ``data[: len(data) // world * world]``."""
     for part in walk(node):
         if isinstance(part, cst.BinaryOperation) and isinstance(part.operator, _EVENS):

@@ -48,8 +48,7 @@ def _counts_to_the_end(model: FileModel, call: CallSite) -> bool:
 def _is_length(model: FileModel, node: cst.BaseExpression) -> bool:
     """``len(x)``, ``x.shape[0]``, ``x.size(0)``, or the one name of such a number."""
     if isinstance(node, cst.Name):
-        made = assigned(model, node)
-        return len(made) == 1 and not isinstance(made[0], cst.Name) and _is_length(model, made[0])
+        return any(_is_length(model, one) for one in _once(model, node))
     if isinstance(node, cst.Call):
         call = model.call(node)
         if call.name == "builtins.len":
@@ -94,6 +93,7 @@ def _ends(
 
 
 def _once(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
+    """The only thing that a name is assigned, unless that is a name again."""
     made = assigned(model, name)
     return [] if len(made) != 1 or isinstance(made[0], cst.Name) else made
 

@@ -9,11 +9,14 @@ import libcst as cst
 from xladoctor.lint.model.dotted import is_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Function
 
 #: Names, parameters and attributes on the way to where a value is made.
+#: Calls that hand on what they go over, one for one.
+_HAND_ON = frozenset({"builtins.enumerate", "builtins.iter", "builtins.list", "builtins.tuple"})
+_BARS = ("tqdm.",)
 _DEPTH = 5
 _CONSTANTS = frozenset({"None", "True", "False"})
 
@@ -60,6 +63,32 @@ def the_call(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
         return None
     return model.call(found[0])
+
+
+def gone_over(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What a loop goes over, and what that is made of: within progress bars, ``enumerate``, names.
+
+    Args:
+        model: The file.
+        node: What the loop is given.
+
+    Yields:
+        ``bar``, ``tqdm(enumerate(loader))``, ``enumerate(loader)``, ``loader``.
+    """
+    waiting = [(node, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        yield one
+        if depth == _DEPTH:
+            continue
+        if isinstance(one, cst.Call) and one.args:
+            name = model.call(one).name or ""
+            if name in _HAND_ON or name.startswith(_BARS):
+                waiting.append((one.args[0].value, depth + 1))
+        elif isinstance(one, cst.Name):
+            bound = list(model.bindings(one.value, one))
+            if len(bound) == 1 and isinstance(bound[0].node, cst.BaseExpression):
+                waiting.append((bound[0].node, depth + 1))
 
 
 def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.knowledge import TRAINERS
-from xladoctor.lint.rules._handed_over import is_trainer
+from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _defines(model: FileModel, name: str) -> bool:
 def old_methods(model: FileModel) -> Iterator[Problem]:
     """``def _training_step`` of a class on the Trainer: nothing calls it."""
     for owner in model.classes:
-        if TRAINERS.isdisjoint(model.library_bases(owner)):
+        if not extends_trainer(model, owner):
             continue
         for name, instead in _lost(_TRAINER).items():
             method = owner.methods.get(name)

@@ -61,15 +61,11 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """
     if call.name in _WRITERS:
         return call.argument(*_WRITERS[call.name])
-    if call.name == "builtins.open":
-        mode = call.argument(1, "mode")
-        text = model.literal(mode) if mode is not None else "r"
-        writes = isinstance(text, str) and text[:1] in {"w", "x"}
-        return call.argument(0, "file") if writes else None
-    if call.name is None and call.method == "open":  # of ``pathlib.Path``
-        mode = call.argument(0, "mode")
-        text = model.literal(mode) if mode is not None else "r"
-        return call.receiver if text in _TO_WRITE else None
+    if (file := opened(model, call)) is not None:
+        path, mode = file
+        # Who has a method ``open`` may take other words than ``pathlib.Path``.
+        writes = mode[:1] in {"w", "x"} if call.name else mode in _TO_WRITE
+        return path if writes else None
     if call.name == SAVE:
         every = call.argument(2, "master_only")
         writes = every is not None and model.literal(every) is False
@@ -87,6 +83,21 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
             return call.receiver
         return call.argument(0, "path_or_buf")
     return None
+
+
+def opened(model: FileModel, call: CallSite) -> tuple[cst.BaseExpression | None, str] | None:
+    """Path and mode of ``open(path, "w")`` and ``path.open("w")``; None for other calls.
+
+    The mode is "" if it is not written.
+    """
+    if call.name == "builtins.open":
+        path, mode = call.argument(0, "file"), call.argument(1, "mode")
+    elif call.name is None and call.method == "open":  # of ``pathlib.Path``
+        path, mode = call.receiver, call.argument(0, "mode")
+    else:
+        return None
+    text = model.literal(mode) if mode is not None else "r"
+    return path, text if isinstance(text, str) else ""
 
 
 def _is_picture(model: FileModel, path: cst.BaseExpression) -> bool:

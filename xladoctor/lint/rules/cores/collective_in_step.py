@@ -8,12 +8,12 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, OnXla
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -140,10 +140,9 @@ def _meeting(model: FileModel, call: CallSite) -> str | None:
 
 def _of_trainer(model: FileModel, call: CallSite) -> bool:
     """``self._nested_gather(loss)`` in a class on the Trainer of transformers."""
-    owner = call.function.owner if call.function is not None else None
-    if owner is None or call.target is not None or not is_name(call.receiver, "self"):
+    if call.function is None or call.target is not None or not is_name(call.receiver, "self"):
         return False
-    return not TRAINERS.isdisjoint(model.library_bases(owner))
+    return extends_trainer(model, call.function.owner)
 
 
 def _class(model: FileModel, call: CallSite) -> str | None:
@@ -169,15 +168,17 @@ def _in_closure(model: FileModel, call: CallSite) -> Loop | None:
 def _decides(model: FileModel, guard: Guard) -> bool:
     """Not ``if self.use_tpu:``, which is always so here, nor ``while True:`` around the steps.
 
-    Nor what ``if step % 500 == 0:`` leaves to its ``else``: nearly all steps.
+    Nor what ``if step % 500 == 0:`` leaves to its other branch: nearly all steps.
     """
     if guard.runs is OnXla.YES or isinstance(guard.node, cst.While) or model.holds_step(guard):
         return False
     if guard.when and (_has_begun(guard.test) or _is_there(model, guard.test)):
         return False
-    if guard.when or not isinstance(guard.node, cst.If):
+    if not isinstance(guard.node, cst.If):
         return True
-    return not model.throttled(guard.node.body.body[0])
+    other = guard.node.orelse if guard.inside else guard.node
+    lines = other.body.body if isinstance(other, cst.If | cst.Else) else ()
+    return not lines or not model.throttled(lines[0])
 
 
 def _is_there(model: FileModel, test: cst.BaseExpression) -> bool:

@@ -65,7 +65,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             _message(model, call, guard),
             suggestion=_advice(call, guard),
             related=[
-                model.place(guard.test, "may be true on one core and false on another"),
+                model.place(guard.written, "may be true on one core and false on another"),
                 *([model.place(call.node, "all cores have to come here")] * (here != call.node)),
             ],
             fix=_fix(model, call, guard),

@@ -18,10 +18,10 @@ from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._writes import PRETRAINED, RUNS, SAVE, fetching_command, written_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, Entry, FileModel, Problem
 
 _SERIAL = re.compile(r"\.MpSerialExecutor$")
 #: Contexts that hold back the other processes until the first has been through.
@@ -42,13 +42,7 @@ _WAITS = (
 @rule("XLA406")
 def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
     """Find files with one name that every core opens for writing."""
-    for call in model.calls():
-        path = written_path(model, call)
-        if path is None or _is_nowhere(model, path) or not same_everywhere(model, path):
-            continue
-        entry = every_core(model, call.node)
-        if entry is None:
-            continue
+    for call, path, entry in _shared(model, written_path):
         yield model.problem(
             call.node,
             f"every core writes {snippet(model, path)}: they overwrite each other, and one that "
@@ -64,19 +58,27 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
 
 def _appended(model: FileModel) -> Iterator[Problem]:
     """``with open("log.txt", "a") as log: log.write(...)`` on all cores."""
+    for call, path, entry in _shared(model, appended_path):
+        yield model.problem(
+            call.node,
+            f"every core appends to {snippet(model, path)}: it gets each line once from every "
+            "core, in any order",
+            suggestion=_advice(call),
+            related=entry_places(model, entry),
+        )
+
+
+def _shared(
+    model: FileModel, path_of: Callable[[FileModel, CallSite], cst.BaseExpression | None]
+) -> Iterator[tuple[CallSite, cst.BaseExpression, Entry]]:
+    """The calls whose path is the same on all cores, which all come there; from where they do."""
     for call in model.calls():
-        path = appended_path(model, call)
+        path = path_of(model, call)
         if path is None or _is_nowhere(model, path) or not same_everywhere(model, path):
             continue
         entry = every_core(model, call.node)
         if entry is not None:
-            yield model.problem(
-                call.node,
-                f"every core appends to {snippet(model, path)}: it gets each line once from every "
-                "core, in any order",
-                suggestion=_advice(call),
-                related=entry_places(model, entry),
-            )
+            yield call, path, entry
 
 
 def _advice(call: CallSite) -> str:

@@ -167,7 +167,10 @@ def _loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
             "only the master core loads these weights: the others start from what they have, and "
             "gradients are averaged, weights never",
             suggestion=f"load them on all cores, or {_ADVICE}",
-            related=[model.place(guard.test, "the master core alone"), *entry_places(model, entry)],
+            related=[
+                model.place(guard.written, "the master core alone"),
+                *entry_places(model, entry),
+            ],
         )
         sure = _is_sure(guard) and not sometimes(model, call, besides=guard)
         yield sure, problem

@@ -50,7 +50,7 @@ def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
         why = "was computed from this core's own batches"
         if guard is not None:
             why = "is computed on the master core only"
-            related.append(model.place(guard.test, "only the master core gets here"))
+            related.append(model.place(guard.written, "only the master core gets here"))
         yield model.problem(
             call.node,
             f"{snippet(model, metric)} {why}: the cores choose different learning rates, and their "
@@ -75,7 +75,7 @@ def _on_the_master(model: FileModel) -> Iterator[Problem]:
             "only the master core gets here: the learning rate of the others stays as it was, and "
             "the cores' models drift apart",
             suggestion="step the scheduler on all cores",
-            related=[model.place(guard.test, "only the master core gets here")],
+            related=[model.place(guard.written, "only the master core gets here")],
         )
 
 

@@ -32,7 +32,7 @@ def master_only_evaluation(model: FileModel) -> Iterator[Problem]:
             continue
         reported.add(guard.node)
         yield model.problem(
-            guard.test,
+            guard.written,
             "only the master core evaluates: the others wait at their next collective, and with a "
             "sharded loader the master sees its own part of the data only",
             suggestion="evaluate on all cores and add up the counts with xm.all_reduce or "

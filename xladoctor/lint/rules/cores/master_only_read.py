@@ -63,7 +63,7 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
             suggestion="read on all cores and print on the master, or use "
             "xm.add_step_closure(log, args=(loss.detach(),))",
             related=[
-                *([model.place(guard.test, "only the master core gets here")] if guard else []),
+                *([model.place(guard.written, "only the master core gets here")] if guard else []),
                 loop_place(model, loop),
                 *entry_places(model, entry),
             ],
@@ -92,7 +92,7 @@ def _one_host(model: FileModel) -> Iterator[Problem]:
                 "a program that gathers it, and on several hosts those of the others never come",
                 suggestion="read on all hosts and write on one, or save from all with "
                 "torch.distributed.checkpoint and SPMDSavePlanner",
-                related=[model.place(guard.test, "only one host gets here"), *sharded],
+                related=[model.place(guard.written, "only one host gets here"), *sharded],
             )
 
 
@@ -154,7 +154,7 @@ def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
             continue
         yield (
             model.problem(
-                guard.test,
+                guard.written,
                 "what only the master core does here runs its graph while the reduction of the "
                 "gradients is pending: the other cores run that reduction in another graph, and "
                 "it never meets",

@@ -99,11 +99,11 @@ def _masters(model: FileModel, related: list[Place]) -> Iterator[Problem]:
         for guard in model.guards(call.node):
             asked = asked_by(model, guard)
             master = asked & _MASTER and not of_one_host(asked)
-            if guard.test in told or not master or not guard.when:
+            if guard.written in told or not master or not guard.when:
                 continue
-            told.add(guard.test)
+            told.add(guard.written)
             yield model.problem(
-                guard.test,
+                guard.written,
                 "in SPMD mode this is true in the process of every host: on several hosts each "
                 "writes the file",
                 suggestion="xr.process_index() == 0",

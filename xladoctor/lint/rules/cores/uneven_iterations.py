@@ -176,7 +176,7 @@ def _leaves(
             "xm.all_reduce(xm.REDUCE_MAX, flag)",
             related=[
                 model.place(
-                    guard.test,
+                    guard.written,
                     "by the clock of each core: true on one and false on another"
                     if clock
                     else "may be true on one core and false on another",
@@ -184,7 +184,7 @@ def _leaves(
                 model.place(meetings[-1].node, "where all cores have to meet"),
                 loop_place(model, loop),
             ],
-            fix=_fix(model, guard.test),
+            fix=_fix(model, guard.written),
         )
         return
 

@@ -120,8 +120,9 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     if shuffle is None:
         edits.append(model.add_argument(call.node, f"sampler={names[1]}"))
     else:
-        argument = next(item for item in call.node.args if item.value is shuffle)
-        edits.append(model.replace(argument, f"sampler={names[1]}"))
+        argument = call.written_as(shuffle)
+        replaced = None if argument is None else model.replace(argument, f"sampler={names[1]}")
+        edits.append(replaced)
     imports = dict.fromkeys([*sampler[1], *cores[1], *core[1]])
     if any(edit is None for edit in edits):
         return None
@@ -140,7 +141,8 @@ def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:
 def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     """Whether the dataset may hold this core's part only."""
     dataset = call.argument(0, "dataset")
-    told = (model.tree.text(guard.test).lower() for guard in model.guards(call.node) if guard.when)
+    asked = (guard.written for guard in model.guards(call.node) if guard.inside)
+    told = (model.tree.text(test).lower() for test in asked)
     if dataset is None or any("shard" in text for text in told):
         return True  # ``if sharded_by_folder:``
     for node in _made_of(model, dataset):

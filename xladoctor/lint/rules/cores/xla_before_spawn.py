@@ -100,10 +100,11 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
 
 def _before_processes(model: FileModel) -> Iterator[Problem]:
     """``mp.Process(target=train, args=(device,))`` of a process that has the device already."""
+    processes = [*model.calls(*_PROCESSES), *_of_contexts(model)] if model.is_xla else []
     texts = (node.value for node in model.nodes(cst.SimpleString))
-    if not model.is_xla or any(_SHARED_OUT.search(text) for text in texts):
+    if not processes or any(_SHARED_OUT.search(text) for text in texts):
         return  # the program may say which process gets which chip
-    for process in (*model.calls(*_PROCESSES), *_of_contexts(model)):
+    for process in processes:
         if _one_core_each(model, process) is None:
             continue
         for call in model.calls():

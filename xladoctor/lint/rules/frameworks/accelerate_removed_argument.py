@@ -86,8 +86,8 @@ def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
 
 def _renamed(model: FileModel, call: CallSite, value: cst.BaseExpression, new: str) -> Fix | None:
     """The same argument under its new name, if that is not given as well."""
-    argument = _argument(call, value)
-    if new in call.keywords or argument.keyword is None:
+    argument = call.written_as(value)
+    if new in call.keywords or argument is None or argument.keyword is None:
         return None
     return model.fix(f"Call it {new}", model.replace(argument.keyword, new), safe=True)
 
@@ -97,9 +97,10 @@ def _fp16_fix(model: FileModel, call: CallSite, value: cst.BaseExpression) -> Fi
     given = model.literal(value)
     if given is False:
         return model.fix("Remove fp16", model.remove_argument(call.node, value), safe=True)
-    if given is not True or "mixed_precision" in call.keywords:
+    argument = call.written_as(value)
+    if given is not True or argument is None or "mixed_precision" in call.keywords:
         return None
-    written = model.replace(_argument(call, value), 'mixed_precision="bf16"')
+    written = model.replace(argument, 'mixed_precision="bf16"')
     return model.fix("Train in bfloat16", written, safe=False)
 
 
@@ -117,14 +118,12 @@ def _configured(model: FileModel, call: CallSite, moved: list[str]) -> Fix | Non
     texts = [f"{name}={model.tree.text(call.keywords[name]).strip()}" for name in moved]
     if any("\n" in text for text in texts):
         return None
-    first = _argument(call, call.keywords[moved[0]])
+    first = call.written_as(call.keywords[moved[0]])
+    if first is None:
+        return None
     changes: list[Edit | None] = [
         model.replace(first, f"dataloader_config={spelled}({', '.join(texts)})"),
         *(model.remove_argument(call.node, call.keywords[name]) for name in moved[1:]),
     ]
     safe = "split_batches" not in moved
     return model.fix("Give the loaders' configuration", *changes, edits, safe=safe)
-
-
-def _argument(call: CallSite, value: cst.BaseExpression) -> cst.Arg:
-    return next(one for one in call.node.args if one.value is value)

@@ -279,8 +279,8 @@ def _chosen(model: FileModel, value: cst.BaseExpression) -> cst.BaseExpression:
         return value
     asked = model.tree.text(value.test).strip()
     for guard in model.guards(value):
-        if model.tree.text(guard.test).strip() == asked:
-            return value.body if guard.when else value.orelse
+        if model.tree.text(guard.written).strip() == asked:
+            return value.body if guard.inside else value.orelse
     said = model.literal(default_of(model, value.test) or value.test)
     return value.body if said is True else value.orelse if said is False else value
 

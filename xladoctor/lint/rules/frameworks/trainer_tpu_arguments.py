@@ -294,10 +294,10 @@ def _changed(
         removed = model.remove_argument(call.node, value)
         return model.fix(f"Remove {setting.keyword}", removed, safe=setting.safe)
     keyword, written = setting.written
-    argument = next(one for one in call.node.args if one.value is value)
+    argument = call.written_as(value)
     if keyword == setting.keyword:
         edit = model.replace(value, written)
-    elif keyword in call.keywords or argument.keyword is None:
+    elif keyword in call.keywords or argument is None or argument.keyword is None:
         return None
     else:
         written = written or model.tree.text(value).strip()

@@ -105,8 +105,9 @@ def _is_of_turns(model: FileModel, node: cst.BaseExpression) -> bool:
     """``t.long()`` of ``for t, p in zip(labels.view(-1), guesses.view(-1)):`` on the device."""
     if isinstance(node, cst.Call):
         call = model.call(node)
-        kept = call.method in _KEEPS_SCALAR and call.receiver is not None
-        return kept and call.receiver is not None and _is_of_turns(model, call.receiver)
+        if call.method not in _KEEPS_SCALAR or call.receiver is None:
+            return False
+        return _is_of_turns(model, call.receiver)
     if not isinstance(node, cst.Name) or not model.value(node).is_device_tensor:
         return False
     bound = model.bindings(node.value, node)

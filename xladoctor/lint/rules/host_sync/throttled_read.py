@@ -50,7 +50,7 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
             "host waits, and the step runs as two graphs, which are compiled for it",
             suggestion="xm.add_step_closure(log, args=(loss.detach(),)), which reads when the "
             "step has run",
-            related=[model.place(guard.test, "once in a while"), loop_place(model, loop)],
+            related=[model.place(guard.written, "once in a while"), loop_place(model, loop)],
             fix=closure_fix(model, node, loop),
         )
 

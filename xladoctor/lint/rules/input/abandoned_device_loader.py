@@ -12,7 +12,7 @@ from xladoctor.lint.rules import rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Loop, Problem
+    from xladoctor.lint.model import FileModel, Guard, Loop, Problem
 
 
 _OPPOSED = {
@@ -121,8 +121,8 @@ def _ends_all(model: FileModel, leave: cst.Break) -> bool:
     block = model.parent(loop.node) if loop is not None else None
     if guard is None or not isinstance(block, cst.IndentedBlock):
         return False
-    test = model.tree.text(guard.test).strip()
-    if guard.when and loop is not None and _ends_while(model, guard.test, loop.node):
+    test = model.tree.text(guard.written).strip()
+    if loop is not None and _ends_while(model, guard, loop.node):
         return True
     return any(
         isinstance(other, cst.If)
@@ -135,20 +135,27 @@ def _ends_all(model: FileModel, leave: cst.Break) -> bool:
     )
 
 
-def _ends_while(model: FileModel, test: cst.BaseExpression, inner: cst.CSTNode) -> bool:
+def _ends_while(model: FileModel, guard: Guard, inner: cst.CSTNode) -> bool:
     """``while step < limit:`` around, where the break is for ``step >= limit``: all is over."""
     for around in model.tree.ancestors(inner):
         if isinstance(around, cst.FunctionDef):
             return False
-        if isinstance(around, cst.While) and _is_opposite(model, test, around.test):
-            return True
+        if isinstance(around, cst.While):
+            denies = _is_opposite if guard.when else _is_part
+            if denies(model, guard.test, around.test):
+                return True
     return False
+
+
+def _is_part(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    """Whether a condition is another, or one of those that have to hold for it."""
+    if isinstance(other, cst.BooleanOperation) and isinstance(other.operator, cst.And):
+        return _is_part(model, one, other.left) or _is_part(model, one, other.right)
+    return model.tree.text(one).strip() == model.tree.text(other).strip()
 
 
 def _is_opposite(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
     """Whether a condition is what another denies: ``a >= b`` of ``a < b``, ``not x`` of ``x``."""
-    if isinstance(one, cst.UnaryOperation) and isinstance(one.operator, cst.Not):
-        return model.tree.text(one.expression).strip() == model.tree.text(other).strip()
     if isinstance(other, cst.UnaryOperation) and isinstance(other.operator, cst.Not):
         return model.tree.text(other.expression).strip() == model.tree.text(one).strip()
     if isinstance(other, cst.BooleanOperation) and isinstance(other.operator, cst.And):

@@ -8,8 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import TRAINERS
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._handed_over import extends_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +59,6 @@ def _is_of_framework(model: FileModel, node: cst.BaseExpression) -> bool:
     if made.startswith(("accelerate.", "transformers.")):
         return True
     function = model.function_of(node)
-    owner = function.owner if function is not None else None
-    of_trainer = owner is not None and not TRAINERS.isdisjoint(model.library_bases(owner))
-    return of_trainer and dotted_text(holder) == "self.args"
+    if function is None or dotted_text(holder) != "self.args":
+        return False
+    return extends_trainer(model, function.owner)

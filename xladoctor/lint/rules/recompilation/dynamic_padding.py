@@ -244,9 +244,9 @@ def _goes_to_device(model: FileModel, node: cst.CSTNode) -> bool:
 def _for_float16(model: FileModel, call: CallSite) -> bool:
     """``if training_args.fp16: DataCollatorWithPadding(...)``: a choice of GPUs, with scaling."""
     return any(
-        guard.when
-        and isinstance(guard.test, cst.Name | cst.Attribute)
-        and "fp16" in words(model.tree.text(guard.test))
+        guard.inside
+        and isinstance(guard.written, cst.Name | cst.Attribute)
+        and "fp16" in words(model.tree.text(guard.written))
         for guard in model.guards(call.node)
     )
 

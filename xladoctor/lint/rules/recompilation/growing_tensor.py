@@ -77,7 +77,7 @@ def _grows_in(model: FileModel, loop: Loop, node: cst.Assign, target: cst.BaseEx
     if not _goes_on(model, loop, target):
         return False
     if any(parent is loop.node for parent in around(model, node)):
-        return not _starts_anew(node, loop.node, target)
+        return not _starts_anew(model, node, loop.node, target)
     # In a function that the loop calls, a name starts anew with every call, as a rule.
     function = model.function_of(node)
     if isinstance(target, cst.Name):
@@ -152,8 +152,7 @@ def _grown(
         bodies += [one.node.body for one in ran if one is not None]
     found = None
     for part in (part for body in bodies for part in walk(body)):
-        target = _changed(part)
-        if target is None or not _is_it(target, kept):
+        if not any(_is_it(target, kept) for target in _changed(part)):
             continue
         if not isinstance(part, cst.Call) or model.call(part).method not in _LONGER:
             return None
@@ -168,15 +167,17 @@ def _is_it(target: cst.BaseExpression, kept: cst.Name | cst.Attribute) -> bool:
     return same_name(target, kept)
 
 
-def _changed(node: cst.CSTNode) -> cst.BaseExpression | None:
-    """What a statement or a method call changes: a list, by its name."""
+def _changed(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
+    """What a statement or a method call changes: lists, by their names."""
     if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        return node.func.value if node.func.attr.value in _LONGER | _SHORTER else None
-    if isinstance(node, cst.AssignTarget | cst.AugAssign | cst.AnnAssign):
-        return node.target
-    if isinstance(node, cst.Del):
-        return node.target.value if isinstance(node.target, cst.Subscript) else node.target
-    return None
+        if node.func.attr.value in _LONGER | _SHORTER:
+            yield node.func.value
+    elif isinstance(node, cst.AssignTarget):
+        yield from _each(node)
+    elif isinstance(node, cst.AugAssign | cst.AnnAssign):
+        yield node.target
+    elif isinstance(node, cst.Del):
+        yield node.target.value if isinstance(node.target, cst.Subscript) else node.target
 
 
 def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
@@ -320,7 +321,9 @@ def _kept_in(line: cst.CSTNode) -> Iterator[str]:
             yield part.attr.value
 
 
-def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpression) -> bool:
+def _starts_anew(
+    model: FileModel, node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpression
+) -> bool:
     """Whether the loop's body sets the name too: then it has the same size every time."""
     if isinstance(loop, cst.For | cst.CompFor) and any(
         same_name(part, target)
@@ -328,40 +331,35 @@ def _starts_anew(node: cst.CSTNode, loop: cst.CSTNode, target: cst.BaseExpressio
         if isinstance(part, cst.BaseExpression)
     ):
         return True
-    branches = [part for part in walk(loop) if isinstance(part, cst.If)]
-
-    def now_and_then(line: cst.CSTNode) -> bool:
-        return any(part is line for branch in branches for part in walk(branch.body))
-
     for other in walk(loop):
         if (
             isinstance(other, cst.Assign)
             and other is not node
             and any(same_name(part, target) for item in other.targets for part in _each(item))
-            and not (_is_none(other.value) and now_and_then(other))
-            and not any(_is_first(branch, other, node, target, loop) for branch in branches)
+            and not (_is_none(other.value) and _now_and_then(model, other, loop))
+            and not _is_first(model, other, node, target, loop)
         ):
             return True
     return False
 
 
+def _now_and_then(model: FileModel, line: cst.CSTNode, loop: cst.CSTNode) -> bool:
+    """Whether a line of a loop stands under a condition there."""
+    return any(loop in model.tree.ancestors(guard.node) for guard in model.guards(line))
+
+
 def _is_first(
-    branch: cst.If,
+    model: FileModel,
     other: cst.CSTNode,
     node: cst.CSTNode,
     target: cst.BaseExpression,
     loop: cst.CSTNode,
 ) -> bool:
     """``if kept is None: kept = new``, with the longer one in the other branch."""
-    test = branch.test
-    begins: cst.CSTNode | None = branch.body
-    goes_on: cst.CSTNode | None = branch.orelse
-    if isinstance(test, cst.Comparison) and isinstance(test.comparisons[0].operator, cst.IsNot):
-        begins, goes_on = goes_on, begins
-    if begins is None or goes_on is None or not _tells_first(test, target, loop):
-        return False
-    return any(part is other for part in walk(begins)) and any(
-        part is node for part in walk(goes_on)
+    sides = {(guard.node, guard.inside) for guard in model.guards(other)}
+    return any(
+        (guard.node, not guard.inside) in sides and _tells_first(guard.test, target, loop)
+        for guard in model.guards(node)
     )
 
 

@@ -16,6 +16,7 @@ from xladoctor.lint.rules._exact import around, assigned
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._read_numbers import was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
+from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -218,15 +219,14 @@ def _counters(model: FileModel, loop: Loop) -> list[str]:
         and (isinstance(line.value, cst.Integer) or model.value(line.value).kind is Kind.NUMBER)
         and model.loop(line) is loop
     ]
-    if not isinstance(node, cst.For) or not isinstance(node.iter, cst.Call):
+    if not isinstance(node, cst.For) or _takes_models(model, node):
         return found
-    name = model.name(node.iter.func)
-    if _takes_models(model, node):
-        return found
-    if name == "builtins.range" and isinstance(node.target, cst.Name):
+    calls = (one for one in gone_over(model, node.iter) if isinstance(one, cst.Call))
+    names = [model.name(one.func) for one in calls]
+    if "builtins.range" in names and isinstance(node.target, cst.Name):
         return [node.target.value, *found]
     first = node.target.elements[0].value if isinstance(node.target, cst.Tuple) else None
-    counts = name == "builtins.enumerate" and isinstance(first, cst.Name)
+    counts = "builtins.enumerate" in names and isinstance(first, cst.Name)
     return [first.value, *found] if counts and isinstance(first, cst.Name) else found
 
 

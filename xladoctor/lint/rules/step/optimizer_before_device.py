@@ -296,7 +296,7 @@ def _moved_in(
 
 def _parameter(call: CallSite, function: Function, given: str) -> str | None:
     """The parameter that gets what the caller calls ``given``."""
-    for index, item in enumerate(call.node.args):
+    for index, item in enumerate(call.arguments):
         if is_name(item.value, given):
             if item.keyword is not None:
                 return item.keyword.value

@@ -1,0 +1,353 @@
+"""One program in several spellings that mean the same: the same is told of each."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from rule_helpers import codes, marked, rows
+
+HEAD = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+"""
+
+LOOP = (
+    HEAD
+    + """
+def train(net, loader, optimizer, criterion, limit):
+    device = torch_xla.device()
+    net.to(device)
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        loss = criterion(net(x), y)
+        loss.backward()
+        xm.optimizer_step(optimizer)
+{last}
+"""
+)
+
+
+def in_loop(lines):
+    return LOOP.replace("{last}", textwrap.indent(textwrap.dedent(lines).strip("\n"), " " * 8))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "if step % 50 == 0:\n    print(loss.item())",
+        "due = step % 50 == 0\nif due:\n    print(loss.item())",
+        "due = not step % 50\nif due:\n    print(loss.item())",
+        "if not step % 50 == 0:\n    continue\nprint(loss.item())",
+        "if not step % 50 == 0:\n    pass\nelse:\n    print(loss.item())",
+        "if step % 50 == 0:\n    pass\nelse:\n    continue\nprint(loss.item())",
+    ],
+)
+def test_a_read_once_in_a_while(lines):
+    assert set(codes(in_loop(lines))) & {"XLA101", "XLA113"} == {"XLA113"}
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "if step % 50 != 0:\n    print(loss.item())",
+        "rest = step % 50 != 0\nif rest:\n    print(loss.item())",
+        "if not step % 50 != 0:\n    continue\nprint(loss.item())",
+    ],
+)
+def test_a_read_in_nearly_all_steps(lines):
+    assert set(codes(in_loop(lines))) & {"XLA101", "XLA113"} == {"XLA101"}
+
+
+SAVES = (
+    HEAD
+    + """
+def main(index, net, loader, verbose):
+    net.to(torch_xla.device())
+    {guard}
+
+if __name__ == "__main__":
+    xmp.spawn(main, args=(torch.nn.Linear(4, 4), [], False))
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "if xm.is_master_ordinal():\n        {}",
+        "first = xm.is_master_ordinal()\n    if first:\n        {}",
+        "rank = xm.get_ordinal()\n    first = rank == 0\n    if not not first:\n        {}",
+        "others = not xm.is_master_ordinal()\n    if others:\n        return\n    {}",
+        "if not xm.is_master_ordinal():\n        pass\n    else:\n        {}",
+        "if xm.is_master_ordinal():\n        print(1)\n    else:\n        return\n    {}",
+        "rank = xm.get_ordinal()\n    if rank:\n        return\n    {}",
+        "rank = xm.get_ordinal()\n    if rank:\n        pass\n    else:\n        {}",
+    ],
+)
+def test_what_the_master_alone_does(guard):
+    def told(line):
+        return codes(SAVES.replace("{guard}", guard.replace("{}", line)))
+
+    assert "XLA405" in told('xm.rendezvous("saved")')
+    assert not {"XLA401", "XLA402", "XLA405", "XLA406"} & {*told('print("saved")')}
+    assert "XLA406" not in told('open("log.txt", "w").write("done")')
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "if verbose:\n        {}",
+        "loud = len(loader) > 4\n    if loud:\n        {}",
+        "if verbose:\n        pass\n    else:\n        return\n    {}",
+        "rank = xm.get_ordinal()\n    if rank < 0:\n        raise ValueError\n    {}",
+        (
+            "rank = xm.get_ordinal()\n    known = rank >= 0\n    if not known:\n"
+            "        raise ValueError\n    {}"
+        ),
+    ],
+)
+def test_what_all_cores_do(guard):
+    assert "XLA401" in codes(SAVES.replace("{guard}", guard.replace("{}", 'print("here")')))
+    told = codes(SAVES.replace("{guard}", guard.replace("{}", 'xm.rendezvous("here")')))
+    assert "XLA405" not in told
+
+
+def test_a_condition_by_name_is_told_where_it_is_asked():
+    program = """
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+
+        def main(index, net, test_loader):
+            device = torch_xla.device()
+            net.to(device)
+            first = index == 0
+            for epoch in range(10):
+                if first:  # here
+                    net.eval()
+                    right = 0
+                    for x, y in pl.MpDeviceLoader(test_loader, device):
+                        right += net(x).argmax(1).eq(y).sum()
+                    print(right.item())
+                xm.rendezvous("epoch")
+
+        torch_xla.launch(main, args=(None, []))
+    """
+    assert rows(program, "XLA418") == marked(program)
+
+
+def test_a_condition_that_names_itself():
+    assert "XLA101" in codes(in_loop("if (again := not again):\n    print(loss.item())"))
+    turned = "again = not again\nif again:\n    print(loss.item())"
+    assert {"XLA101", "XLA113"} & {*codes(in_loop(turned))}
+
+
+SPAWNS = (
+    HEAD
+    + """
+def main(index, data):
+    device = torch_xla.device()
+    net = torch.nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    {settings}
+    for x in pl.MpDeviceLoader(loader, device):
+        loss = net(x).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+
+if __name__ == "__main__":
+    {start}
+"""
+)
+START = "xmp.spawn(main, args=(range(100),), nprocs=8)"
+LOADER = "loader = DataLoader(data, batch_size=8, shuffle=True)"
+
+
+def spawned(settings=LOADER, start=START):
+    return codes(SPAWNS.replace("{settings}", settings).replace("{start}", start))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "loader = DataLoader(data, **dict(batch_size=8, shuffle=True))",
+        'loader = DataLoader(data, **{"batch_size": 8, "shuffle": True})',
+        "options = dict(batch_size=8, shuffle=True)\n    loader = DataLoader(data, **options)",
+        (
+            'options = {"batch_size": 8, "shuffle": True}\n    print(options["shuffle"])\n'
+            "    loader = DataLoader(data, **options)"
+        ),
+    ],
+)
+def test_arguments_from_a_dictionary_in_sight(settings):
+    given = set(spawned(settings)) - {"XLA401"}
+    assert given == set(spawned())
+    assert {"XLA402", "XLA203", "XLA404"} & given >= {"XLA402", "XLA404"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        'options["sampler"] = share(data)',
+        "options.update(sampler=share(data))",
+        "complete(options)",
+        "if index:\n        options = dict(sampler=share(data))",
+        'held = {"options": options}\n    complete(held)',
+    ],
+)
+def test_a_dictionary_that_may_get_other_entries(settings):
+    made = "options = dict(batch_size=8)\n    {}\n    loader = DataLoader(data, **options)"
+    assert "XLA402" not in spawned(made.replace("{}", settings))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        'xmp.spawn(main, **{"args": (range(100),), "nprocs": 8})',
+        "how = dict(args=(range(100),), nprocs=8)\n    xmp.spawn(main, **how)",
+    ],
+)
+def test_arguments_of_the_start(start):
+    assert "XLA404" in spawned(start=start)
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        "Trainer(tpu_cores=8, progress_bar_refresh_rate=20, max_epochs=3)",
+        "Trainer(**dict(tpu_cores=8, progress_bar_refresh_rate=20, max_epochs=3))",
+        'Trainer(**{"tpu_cores": 8, "progress_bar_refresh_rate": 20, "max_epochs": 3})',
+        (
+            'settings = {"tpu_cores": 8, "progress_bar_refresh_rate": 20, "max_epochs": 3}\n'
+            "trainer = Trainer(**settings)"
+        ),
+    ],
+)
+def test_removed_arguments_from_a_dictionary(trainer):
+    program = f"from pytorch_lightning import Trainer\n\n{trainer}\n"
+    assert len(rows(program, "XLA901")) == 2
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "begin = time.time()\n                seen = 0",
+        "begin, seen = time.time(), 0",
+        "[seen, begin] = [0, time.time()]",
+        "(begin, seen), rest = (time.time(), 0), None",
+    ],
+)
+def test_values_that_are_assigned_together(made):
+    program = f"""
+        import time
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+
+        def train(net, loader, criterion, optimizer):
+            device = torch_xla.device()
+            net.to(device)
+            for x, y in pl.MpDeviceLoader(loader, device):
+                {made}
+                criterion(net(x), y).backward()
+                xm.optimizer_step(optimizer)
+                print(seen, time.time() - begin)  # here
+    """
+    assert rows(program, "XLA112") == marked(program)
+    waits = program.replace("print(seen", "xm.wait_device_ops()\n                print(seen")
+    assert "XLA112" not in codes(waits)
+
+
+GROWS = (
+    HEAD
+    + """
+def evaluate(net, loader):
+    device = torch_xla.device()
+    net.to(device).eval()
+    {first}
+    with torch.no_grad():
+        for step, x in enumerate(pl.MpDeviceLoader(loader, device)):
+            out = net(x)
+            {lines}
+    return kept
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "kept = out if kept is None else torch.cat([kept, out])",
+        (
+            "if kept is None:\n                kept = out\n            else:\n"
+            "                kept = torch.cat([kept, out])"
+        ),
+        (
+            "if not kept is None:\n                kept = torch.cat([kept, out])\n"
+            "            else:\n                kept = out"
+        ),
+        (
+            "begins = kept is None\n            if begins:\n                kept = out\n"
+            "            else:\n                kept = torch.cat([kept, out])"
+        ),
+    ],
+)
+def test_a_tensor_that_grows_from_none(lines):
+    program = GROWS.replace("{first}", "kept = None").replace("{lines}", lines)
+    assert "XLA206" in codes(program)
+
+
+def test_a_list_that_is_made_anew_beside_another():
+    program = """
+        import torch
+        import torch_xla
+        import torch_xla.core.xla_model as xm
+
+        def learn(env, net, optimizer):
+            device = torch_xla.device()
+            net.to(device)
+            for rollout in range(1000):
+                kept, gains = [], []
+                for turn in range(20):
+                    kept.append(net(env.observe().to(device)).mean())
+                    gains.append(env.gain())
+                torch.stack(kept).sum().backward()
+                xm.optimizer_step(optimizer)
+                torch_xla.sync()
+    """
+    assert "XLA206" not in codes(program)
+    once = program.replace("kept, gains = [], []\n", "gains = []\n").replace(
+        "net.to(device)\n", "net.to(device)\n            kept = []\n"
+    )
+    assert "XLA206" in codes(once)
+
+
+@pytest.mark.parametrize(
+    "over", ["enumerate(batches)", "tqdm(enumerate(batches))", "tqdm(range(100))", "turns"]
+)
+def test_a_counter_behind_a_progress_bar(over):
+    target = "step" if "range" in over else "step, x"
+    program = f"""
+        import torch
+        import torch_xla
+        import torch_xla.distributed.parallel_loader as pl
+        from tqdm import tqdm
+
+        def evaluate(net, loader, x):
+            device = torch_xla.device()
+            net.to(device).eval()
+            losses = torch.zeros(100, device=device)
+            batches = pl.MpDeviceLoader(loader, device)
+            turns = tqdm(enumerate(batches), total=100)
+            with torch.no_grad():
+                for {target} in {over}:
+                    losses[step] = net(x).mean()
+                    torch_xla.sync()
+            return losses
+    """
+    assert "XLA205" in codes(program)
