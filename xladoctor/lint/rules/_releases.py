@@ -30,12 +30,12 @@ def _is_older(model: FileModel, guard: Guard) -> bool:
     test, when = guard.test, guard.when
     if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
         test, when = test.expression, not when
-    if not isinstance(test, cst.Name | cst.Attribute):
-        return False
-    name = test if isinstance(test, cst.Name) else test.attr
-    if _LATER.search(name.value):
-        return not when
-    made = model.assigned_once(test) if isinstance(test, cst.Name) else None
+    made: cst.BaseExpression | None = test
+    if isinstance(test, cst.Name | cst.Attribute):
+        name = test if isinstance(test, cst.Name) else test.attr
+        if _LATER.search(name.value):
+            return not when
+        made = model.assigned_once(test) if isinstance(test, cst.Name) else None
     if made is None or not _COMPARES.search(model.tree.text(made)):
         return False
     if isinstance(made, cst.Comparison):
