@@ -688,3 +688,24 @@ def test_what_is_told_of_files(name, tmp_path):
     for filename, told in found_in_files(tmp_path, files).items():
         wanted = {(row, code) for row, code in marks(files[filename]) if code in asked}
         assert {(row, code) for row, code in told if code in asked} == wanted, filename
+
+
+SUMS = f"""\
+{XM}
+
+def train(model, loader, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    for batch in pl.MpDeviceLoader(loader, device):
+        out = model(batch)
+        loss = out.nansum() / out.exp().nansum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total = out.nansum()
+"""
+
+
+def test_a_line_is_told_a_thing_once():
+    told = [item for item in found(SUMS) if item[1] == "XLA501"]
+    assert told == [(13, "XLA501"), (17, "XLA501")]
