@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
-from xladoctor.lint.model.dotted import imported, is_name, string
+from xladoctor.lint.model.dotted import dotted_text, imported, is_name, string
 from xladoctor.lint.model.loops import Entry
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ class Entries:
                 and function.parameters
                 and self._flow.belief.believes(function.node)
             )
+        if not found:
+            found.extend(self._with_accelerator())
         mine = {
             self._tree.module_of(node)
             for entry in found
@@ -101,6 +103,53 @@ class Entries:
             *self._of_each_core(found),
             *(Entry(function, None) for function in started),
         ]
+
+    def _with_accelerator(self) -> Iterator[Entry]:
+        """What has Accelerate's object, which another file makes: that is on each core too.
+
+        Behind ``accelerator = build(config)``, and in functions that nobody here calls and that
+        are given one, or whose object keeps one.
+        """
+        for node in self._tree.nodes(cst.Assign, cst.AnnAssign):
+            call = node.value
+            home = self._graph.home.get(call) if isinstance(call, cst.Call) else None
+            if isinstance(call, cst.Call) and home is not None and self._is_accelerator(node):
+                yield Entry(home, call)
+        for function in self._tree.functions.values():
+            if function.outer is None and not self._flow.callers(function):
+                calls = self._graph.calls_in(function)
+                if any(self._of_accelerator(call) for call in calls):
+                    yield Entry(function, None)
+
+    def _is_accelerator(self, node: cst.Assign | cst.AnnAssign) -> bool:
+        """Whether an assignment binds Accelerate's object, by its annotation or its name."""
+        target = node.target if isinstance(node, cst.AnnAssign) else node.targets[0].target
+        written = node.annotation.annotation if isinstance(node, cst.AnnAssign) else None
+        named = _last_of(target) in know.ACCELERATORS
+        typed = written is not None and self._names.resolve(written) == know.ACCELERATOR_CLASS
+        return (typed or named) and self._knows_accelerate(node)
+
+    def _of_accelerator(self, call: cst.Call) -> bool:
+        """``self.accelerator.backward(loss)``: a method of Accelerate's object, by its name."""
+        holder = call.func.value if isinstance(call.func, cst.Attribute) else None
+        return (
+            holder is not None
+            and _last_of(holder) in know.ACCELERATORS
+            and self._knows_accelerate(call)
+        )
+
+    def _knows_accelerate(self, node: cst.CSTNode) -> bool:
+        """Whether a node is of a file for XLA devices that imports Accelerate."""
+        module = self._tree.module_of(node)
+        return self._flow.belief.believes(node) and module in self._accelerated
+
+    @functools.cached_property
+    def _accelerated(self) -> frozenset[cst.Module]:
+        return frozenset(
+            self._tree.module_of(node)
+            for node in self._tree.imports
+            if any(name.partition(".")[0] == "accelerate" for name in imported(node))
+        )
 
     def _of_each_core(self, found: Sequence[Entry]) -> Iterator[Entry]:
         """What others call of a file that joins the cores as it is read: each core reads it."""
@@ -182,3 +231,7 @@ class Entries:
         cores = given(call, 2, "nprocs") or given(call, None, "num_processes")
         debug = given(call, None, "debug_single_process")
         return (isinstance(cores, cst.Integer) and cores.value == "1") or (is_name(debug, "True"))
+
+
+def _last_of(node: cst.BaseExpression) -> str:
+    return (dotted_text(node) or "").rpartition(".")[2]

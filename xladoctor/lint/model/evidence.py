@@ -1,8 +1,8 @@
 """What a file says of a name by what it does with it, where its value cannot be followed.
 
 A loss that comes out of a function of another package is a device tensor all the same if its
-backward pass belongs to a step that ``xm.optimizer_step`` takes; what has ``.parameters()`` is a
-model, whatever made it.
+backward pass belongs to a step that ``xm.optimizer_step`` takes, or is one that Accelerate makes;
+what has ``.parameters()`` is a model, whatever made it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,18 @@ class Evidence:
         step = self._takes_steps.get(home)
         if step is None and isinstance(home, Function) and home.owner is not None:
             step = self._takes_steps.get(home.owner)
-        return step
+        return step or self._accelerated.get(home)
+
+    @functools.cached_property
+    def _accelerated(self) -> dict[Home, cst.Call]:
+        """The backward passes that Accelerate makes, of what its model gave."""
+        found: dict[Home, cst.Call] = {}
+        for call in self._tree.calls:
+            if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward":
+                holder = dotted_text(call.func.value) or ""
+                if call.args and holder.rpartition(".")[2] in know.ACCELERATORS:
+                    found.setdefault(self._home(call), call)
+        return found
 
     @functools.cached_property
     def _differentiated(self) -> dict[Home, frozenset[str]]:

@@ -83,6 +83,8 @@ FORWARD_METHODS = patterns.lazy(
     r"^(module|forward|encode|decode|embed|generate|sample|reconstruct)(_|$)"
     r"|^(extract|get)_\w*features$"
 )
+#: Those that give tensors where they are given some: ``model.get_logits_from(hidden)``.
+OF_TENSORS = patterns.lazy(r"^(get|extract|compute|calc|to)_(\w*_)?(embed|logit|hidden|represent)")
 #: Methods of models whose answers are no tensors.
 ANSWERS = patterns.lazy(
     r"^_?(is|has|get|should|num|count|log|print|save|load|check|set|add)_|^log$"

@@ -197,6 +197,7 @@ class MethodEvaluator:
             return Value(Kind.MODEL, origin=node)  # ``model = CLASSES[kind]``
         inner = receiver.instance is not None and not know.ANSWERS.search(name)
         given = any(value.holds_device_tensor or value.made_of_device for _, value in arguments)
+        inner = inner or bool(know.OF_TENSORS.search(name))
         if receiver.kind is Kind.MODEL and (
             know.FORWARD_METHODS.search(name) or (inner and given)  # ``self.layer(x)``
         ):

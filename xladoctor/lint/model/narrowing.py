@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text, is_name
-from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, of_type
+from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, join, likely, of_type
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.frames import Env
@@ -69,12 +70,18 @@ class Narrowing:
 
 
 def _without_none(test: cst.Comparison, env: Env, *, when: bool) -> Env:
-    """``if mask is not None: mask = mask.to(device)``: where that is not so, there is no mask."""
+    """``if mask is not None: mask = mask.to(device)``: where that is not so, there is no mask.
+
+    Where it is so, what is a number or something else (``return None``) is the other.
+    """
     operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
     text = dotted_text(test.left)
     if len(test.comparisons) > 1 or not is_name(other, "None") or text not in env or text is None:
         return env
-    if not isinstance(operator, cst.Is if when else cst.IsNot):
-        return env
     value = env[text]
+    if not isinstance(operator, cst.Is if when else cst.IsNot):
+        rest = [road for road in value.roads if road.kind is not Kind.NUMBER]
+        if not isinstance(operator, cst.Is | cst.IsNot) or not 0 < len(rest) < len(value.roads):
+            return env
+        return {**env, text: likely(functools.reduce(join, rest))}
     return {**env, text: NUMBER} if value.kind in {Kind.CPU_TENSOR, Kind.DEVICE_TENSOR} else env

@@ -85,9 +85,10 @@ class Operators:
             return NUMBER  # whether there is a value at all, not which
         if isinstance(operator, cst.Is | cst.IsNot | cst.In | cst.NotIn):
             return NUMBER.but(local=local and left.kind is not Kind.DEVICE_TENSOR)
-        if Kind.CORE_NUMBER in {left.kind, rest[0].kind} and _asks_for_cores(node):
-            return NUMBER
-        for number, other in ((left, node.comparisons[0].comparator), (rest[0], node.left)):
+        sides = ((left, node.comparisons[0].comparator), (rest[0], node.left))
+        for turned, (number, other) in enumerate(sides):
+            if number.kind is Kind.CORE_NUMBER and _is_below_all(operator, other, bool(turned)):
+                return NUMBER
             if isinstance(other, cst.Integer) and (
                 number.kind is Kind.CORE_NUMBER or self._says_core(node, number, other)
             ):
@@ -128,28 +129,20 @@ def combine(left: Value, right: Value, *, logical: bool = False) -> Value:
     return NUMBER.but(local=local)
 
 
-def _asks_for_cores(node: cst.Comparison) -> bool:
-    """``local_rank != -1``, ``rank >= 0``: whether there are several cores, not which one it is."""
-    operator = type(node.comparisons[0].operator)
-    sides = (node.left, node.comparisons[0].comparator)
-    if any(_is_minus_one(side) for side in sides):
-        return len(node.comparisons) == 1
-    first = next((at for at, side in enumerate(sides) if _is_zero(side)), None)
-    asked = {1: (cst.GreaterThanEqual, cst.LessThan), 0: (cst.LessThanEqual, cst.GreaterThan)}
-    return first is not None and len(node.comparisons) == 1 and operator in asked[first]
+def _is_below_all(operator: cst.BaseCompOp, other: cst.BaseExpression, turned: bool) -> bool:
+    """``rank != -1``, ``rank >= 0``: whether it was launched at all, which all cores answer alike.
 
-
-def _is_minus_one(node: cst.BaseExpression) -> bool:
-    return (
-        isinstance(node, cst.UnaryOperation)
-        and isinstance(node.operator, cst.Minus)
-        and isinstance(node.expression, cst.Integer)
-        and node.expression.value == "1"
+    Args:
+        operator: What compares the core's number.
+        other: With what.
+        turned: Whether that stands on the left.
+    """
+    if isinstance(other, cst.UnaryOperation) and isinstance(other.operator, cst.Minus):
+        return isinstance(other.expression, cst.Integer)
+    asking = (
+        (cst.GreaterThan, cst.LessThanEqual) if turned else (cst.LessThan, cst.GreaterThanEqual)
     )
-
-
-def _is_zero(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.Integer) and node.value == "0"
+    return isinstance(other, cst.Integer) and other.value == "0" and isinstance(operator, asking)
 
 
 def _asks_for_master(number: Value, operator: cst.BaseCompOp, literal: str) -> Value:

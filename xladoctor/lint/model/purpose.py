@@ -38,6 +38,8 @@ _TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning"
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
 _CORES = frozenset({"tpu_cores", "num_tpu_cores", "tpu_num_cores"})
+#: What programs take of Accelerate that train with it.
+_OF_ACCELERATE = frozenset({"Accelerator", "notebook_launcher", "PartialState"})
 #: What declares an option of a program, what such an option chooses, and what its help says then.
 _OPTIONS = frozenset({"add_argument", "option", "Option", "argument", "Argument"})
 _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
@@ -273,9 +275,17 @@ def used_frameworks(tree: Tree, names: Names) -> frozenset[str]:
     words |= {call.func.attr.value for call in tree.calls if isinstance(call.func, cst.Attribute)}
     if not any(_is_of_trainer(word) for word in words):
         found.discard("transformers")
-    if not words & {"Accelerator", "notebook_launcher", "PartialState"}:
+    if not words & _OF_ACCELERATE and not _names_accelerator(tree):
         found.discard("accelerate")
     return frozenset(found)
+
+
+def _names_accelerator(tree: Tree) -> bool:
+    """``accelerator: accelerate.Accelerator = build(config)``, which nobody calls here."""
+    return any(
+        isinstance(node, cst.Attribute) and node.attr.value == "Accelerator"
+        for node in tree.by_type.get(cst.Attribute, ())
+    )
 
 
 def own_trainers(tree: Tree, names: Names) -> frozenset[str]:

@@ -21,6 +21,14 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
 
 
+#: Functions that are given numbers, sizes and bounds, and no tensors.
+_OF_NUMBERS = frozenset(
+    f"torch.{name}"
+    for name in ("zeros", "ones", "empty", "full", "arange", "rand", "randn", "randint",
+                 "randperm", "eye", "range")
+)  # fmt: skip
+
+
 class TensorFunctions:
     """Evaluates calls of functions that make tensors or are given them.
 
@@ -82,6 +90,11 @@ class TensorFunctions:
             # Whatever is believed of what it is given: that is an array, on the host.
             made = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=local)
         else:
+            if name in _OF_NUMBERS:  # a tensor that is given in the place of one is read
+                arguments = [
+                    (keyword, value if keyword == "device" else _as_number(value))
+                    for keyword, value in arguments
+                ]
             made = self.evaluate(node, arguments, made_here=True)
         return self.typed(made, name, node, arguments)
 
@@ -113,6 +126,10 @@ class TensorFunctions:
         place = {f"{know.XM}.all_reduce": 1, f"{know.XM}.all_gather": 0}.get(name, len(values))
         one = place < len(values) and values[place].kind is Kind.UNKNOWN
         return Value(Kind.DEVICE_TENSOR, origin=node) if one else UNKNOWN
+
+
+def _as_number(value: Value) -> Value:
+    return NUMBER.but(local=value.local) if value.is_device_tensor else value
 
 
 def _written_device(node: cst.Call) -> Kind | None:

@@ -73,6 +73,8 @@ def _stays_behind(model: FileModel, call: CallSite, depth: int = _DEPTH) -> bool
 
 def _seeded(model: FileModel) -> Iterator[Seed]:
     for call in model.calls():
+        if model.master_only(call.node) is not None:
+            continue  # the other cores go on with numbers of their own
         if model.effects.equals(call, Equal.NUMBERS):
             if not _stays_behind(model, call):
                 yield Seed(call, _apart(model, call))

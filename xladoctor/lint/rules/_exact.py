@@ -24,6 +24,10 @@ _SIZES = frozenset({"shape", "size", "ndim", "dim", "numel"})
 #: What draws tensors of the host.
 _TENSOR_DICE = frozenset(f"torch.{name}" for name in ("rand", "randint", "randn", "randperm"))
 _DISTRIBUTIONS = "torch.distributions."
+_GOES_OVER = frozenset(
+    {*(f"builtins.{name}" for name in ("list", "tuple", "set", "sorted", "reversed", "enumerate")),
+     "numpy.sort", "numpy.unique"}
+)  # fmt: skip
 #: What makes an object whose methods draw, and what those are called.
 _GENERATORS = frozenset(
     {"numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "random.SystemRandom"}
@@ -173,6 +177,28 @@ def _read_of_dice(model: FileModel, call: CallSite) -> CallSite | None:
         if made is not None and _draws_tensor(model, made):
             return made
     return None
+
+
+def drawn_rows(model: FileModel, node: cst.BaseExpression, depth: int = 2) -> CallSite | None:
+    """The call that draws what a loop goes over on the host: an array, a list, a tensor.
+
+    Also of a part of it, of ``.tolist()``, and of what goes over it in another order.
+    """
+    if isinstance(node, cst.Subscript):
+        return drawn_rows(model, node.value, depth)
+    if isinstance(node, cst.Name):
+        made = assigned(model, node) if depth else []
+        calls = [drawn_rows(model, one, depth - 1) for one in made]
+        return calls[-1] if calls and None not in calls else None
+    if not isinstance(node, cst.Call):
+        return None
+    call = model.call(node)
+    if _throws(model, call) or _draws_tensor(model, call):
+        return call
+    if call.name in _GOES_OVER and call.positional:
+        return drawn_rows(model, call.positional[0], depth)
+    kept = call.name is None and call.method in {"tolist", "numpy", "sort", "astype", "copy"}
+    return drawn_rows(model, call.receiver, depth) if kept and call.receiver is not None else None
 
 
 def tossed(model: FileModel, node: cst.CSTNode) -> CallSite | None:

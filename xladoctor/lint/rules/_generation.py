@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model import Kind
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import CALLBACKS
+from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import libcst as cst
 
     from xladoctor.lint.model import CallSite, FileModel, Function
 
@@ -51,7 +53,7 @@ def generations(model: FileModel) -> Iterator[CallSite]:
         if call.receiver is None or call.target is not None:
             continue
         writer = model.value(call.receiver)
-        known = (writer.type_name or "").startswith("transformers.")
+        known = (writer.type_name or "").startswith("transformers.") or _of_trainer(model, call)
         said = its_own & {*call.keywords, *unpacked(model, call)}
         if not known and not (said and writer.type_name is None):
             continue
@@ -61,11 +63,35 @@ def generations(model: FileModel) -> Iterator[CallSite]:
             yield call
 
 
+def _of_trainer(model: FileModel, call: CallSite) -> bool:
+    """``self.model.generate(...)`` in a Trainer of transformers, whose models are its own too."""
+    owner = call.function.owner if call.function is not None else None
+    held = call.receiver is not None and (dotted_text(call.receiver) or "") == "self.model"
+    return held and extends_trainer(model, owner)
+
+
 def unpacked(model: FileModel, call: CallSite) -> Iterator[str]:
-    """The keywords that a call gets from dictionaries in sight: ``generate(ids, **settings)``."""
+    """The keywords that a call gets from dictionaries in sight: ``generate(ids, **settings)``.
+
+    Also what is put into them one by one: ``settings["num_beams"] = 4``.
+    """
     for argument in call.node.args:
         if argument.star == "**":
             yield from (name for name, _ in model.value(argument.value).entries or ())
+            yield from _put_into(model, argument.value)
+
+
+def _put_into(model: FileModel, settings: cst.BaseExpression) -> Iterator[str]:
+    text = dotted_text(settings)
+    for line in model.nodes(cst.Assign) if text is not None else ():
+        assert isinstance(line, cst.Assign)
+        target = line.targets[0].target
+        if not isinstance(target, cst.Subscript) or dotted_text(target.value) != text:
+            continue
+        index = target.slice[0].slice
+        key = model.literal(index.value) if isinstance(index, cst.Index) else None
+        if isinstance(key, str) and model.function_of(line) is model.function_of(settings):
+            yield key
 
 
 def after_an_epoch(model: FileModel, node: cst.CSTNode) -> Function | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Class, Kind
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.knowledge import ACCELERATOR_CLASS, TRAINERS
 
 if TYPE_CHECKING:
@@ -28,8 +29,21 @@ def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression
                 yield call, given
         elif call.method == "prepare" and is_accelerator(model, call):
             for argument in call.node.args:
-                if model.value(argument.value).kind is Kind.MODEL:
+                if _is_model(model, argument.value):
                     yield call, argument.value
+
+
+def _is_model(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether something is a model: also an object of a class that nobody has read.
+
+    Of such a one, the program asks for its parameters.
+    """
+    kind = model.value(node).kind
+    if kind is not Kind.OBJECT:
+        return kind is Kind.MODEL
+    text = dotted_text(node)
+    asked = (call.receiver for call in model.methods("parameters", "named_parameters"))
+    return text is not None and any(dotted_text(one) == text for one in asked if one is not None)
 
 
 def is_trainer(model: FileModel, call: CallSite) -> bool:

@@ -21,6 +21,7 @@ _WRITERS = {
     "numpy.savetxt": (0, "fname"),
     "torch.save": (1, "f"),
     "joblib.dump": (1, "filename"),
+    "omegaconf.OmegaConf.save": (1, "f"),
     "matplotlib.pyplot.savefig": (0, "fname"),
     "torchvision.utils.save_image": (1, "fp"),
     "urllib.request.urlretrieve": (1, "filename"),

@@ -39,6 +39,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
         return
     # The optimizer that Accelerate prepares reduces the gradients in its step.
     steps = [Effect.OPTIMIZER_STEP] if "accelerate" in model.led_by else []
+    told: set[cst.CSTNode] = set()
     for event in model.effects.of(Effect.COLLECTIVE, Effect.SAVE, *steps):
         call = event.call
         guard = model.effects.some_cores(event.node) or guard_by_norm(model, event.node)
@@ -70,7 +71,30 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             ],
             fix=_fix(model, call, guard),
         )
+        for other, by in _elsewhere(model, call, here):
+            if other not in told:
+                told.add(other)
+                yield model.problem(
+                    other,
+                    _message(model, call, by),
+                    suggestion=_advice(call, by),
+                    related=[model.place(call.node, "all cores have to come here")],
+                )
     yield from _behind_a_lock(model)
+
+
+def _elsewhere(
+    model: FileModel, call: CallSite, here: cst.CSTNode
+) -> Iterator[tuple[cst.CSTNode, Guard]]:
+    """The other calls of what leads to the collective that the master alone makes."""
+    target = model.call(here).target if isinstance(here, cst.Call) else None
+    if here is call.node or not isinstance(target, Function):
+        return
+    for caller in model.callers(target):
+        guards = (guard for guard in model.guards(caller.node) if guard.master is not None)
+        guard = next(guards, None)
+        if guard is not None and caller.node is not here and model.is_here(caller.node):
+            yield caller.node, guard
 
 
 def _is_left(model: FileModel, call: CallSite, guard: Guard) -> bool:

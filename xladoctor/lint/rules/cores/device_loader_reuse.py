@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.parallel import PARALLEL, device_loader_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned, in_order, made_by
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+
+_ASKS = frozenset(f"builtins.{name}" for name in ("len", "isinstance", "hasattr", "type"))
 
 
 @rule("XLA415")
@@ -36,11 +39,8 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
         for loop in model.loops:
             if loop.kind is not LoopKind.EPOCH:
                 continue
-            if loop.function is not call.function and not _kept(model, call.node):
-                continue
-            if any(node is loop.node for node in around(model, call.node)):
-                continue
-            use = _use_inside(model, loop.node, call.node)
+            uses = (_use_of(model, loop, maker) for maker in _makers(model, call))
+            use = next((one for one in uses if one is not None), None)
             if use is None:
                 continue
             yield model.problem(
@@ -56,6 +56,30 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                 fix=_fix(model, call.receiver),
             )
             break
+
+
+def _makers(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:
+    """What gives the iterator: the call, or those of the function that gives it back.
+
+    ``get_train_dataloader()`` of copies of the Trainer of 2020.
+    """
+    yield call.node
+    function = call.function
+    if function is not None and any(
+        value is call.node
+        or (isinstance(value, cst.Name) and any(x is call.node for x in assigned(model, value)))
+        for value in returned(function)
+    ):
+        yield from (caller.node for caller in model.callers(function))
+
+
+def _use_of(model: FileModel, loop: Loop, maker: cst.CSTNode) -> cst.CSTNode | None:
+    """Where an epoch loop uses the iterator that was made outside of it."""
+    if loop.function is not model.function_of(maker) and not _kept(model, maker):
+        return None
+    if any(node is loop.node for node in around(model, maker)):
+        return None
+    return _use_inside(model, loop.node, maker)
 
 
 def _wraps_itself(model: FileModel, call: CallSite) -> bool:
@@ -87,7 +111,7 @@ def _use_inside(model: FileModel, epochs: cst.CSTNode, maker: cst.CSTNode) -> cs
     for scope in model.tree.scopes:
         if not isinstance(scope, cst.Name | cst.Attribute):
             continue
-        if isinstance(model.parent(scope), cst.AssignTarget):
+        if isinstance(model.parent(scope), cst.AssignTarget) or _is_asked(model, scope):
             continue
         if not any(n is epochs for n in around(model, scope)):
             continue
@@ -97,6 +121,13 @@ def _use_inside(model: FileModel, epochs: cst.CSTNode, maker: cst.CSTNode) -> cs
         elif _holds(model, scope, epochs, maker):
             return scope
     return None
+
+
+def _is_asked(model: FileModel, node: cst.CSTNode) -> bool:
+    """``len(batches)``, ``isinstance(batches, DataLoader)``: nothing is taken out of it."""
+    argument = model.parent(node)
+    call = model.parent(argument) if isinstance(argument, cst.Arg) else None
+    return isinstance(call, cst.Call) and model.name(call.func) in _ASKS
 
 
 def _kept(model: FileModel, maker: cst.CSTNode) -> bool:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _BARS = ("tqdm.tqdm", "tqdm.trange")
 _QUIETENS = frozenset({"init_distributed_mode", "setup_for_distributed"})
+_PRINTS = ("builtins.print", "rich.print")
 _OUTPUTS = frozenset({"builtins.print", "sys.stdout"})
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 
@@ -29,13 +30,13 @@ def output_on_every_core(model: FileModel) -> Iterator[Problem]:
     """Find prints and progress bars that run on every core and do not say which core it is."""
     yield from _runs_of_each(model)
     quiet = _print_is_replaced(model)
-    for call in model.calls("builtins.print", *_BARS):
+    for call in model.calls(*_PRINTS, *_BARS):
         if quiet and call.name == "builtins.print":
             continue
         entry = every_core(model, call.node)
         if entry is None or _in_handler(model, call.node):
             continue
-        if call.name == "builtins.print":
+        if call.name in _PRINTS:
             shown = [argument.value for argument in call.node.args]
             if "file" in call.keywords or not shown or says_core(model, shown):
                 continue

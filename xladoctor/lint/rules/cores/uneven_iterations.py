@@ -14,6 +14,7 @@ from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
+from xladoctor.lint.rules._stops import stops_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,8 +41,14 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
 
     And in loops over epochs, which a core leaves with all the steps that the others still take.
     """
-    if not model.is_xla or model.spmd or model.looped_by:
+    if not model.is_xla or model.spmd:
         return
+    yield from _told_to_stop(model)
+    if not model.looped_by:
+        yield from _in_loops(model)
+
+
+def _in_loops(model: FileModel) -> Iterator[Problem]:
     # The step, and what all cores meet in, may stand in another file than the loop over epochs.
     asked = [Effect.COLLECTIVE, *([Effect.BACKWARD] if is_wrapped(model, _WRAPPERS) else [])]
     if "accelerate" in model.led_by:
@@ -72,6 +79,19 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
             if model.loop(node) is not loop:
                 continue
             yield from _leaves(model, loop, node, meetings, told)
+
+
+def _told_to_stop(model: FileModel) -> Iterator[Problem]:
+    """``control.should_training_stop = True`` in a callback, by a loss of this core's batches."""
+    for node, guard in stops_alone(model):
+        yield model.problem(
+            node,
+            "each core answers this for itself, and the Trainer stops on those that do: the others "
+            "wait for them in the next step",
+            suggestion="decide by what all cores know: metrics and logs that the Trainer hands "
+            'over, or xm.mesh_reduce("stop", flag, max)',
+            related=[model.place(guard.test, "may be true on one core and false on another")],
+        )
 
 
 def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:

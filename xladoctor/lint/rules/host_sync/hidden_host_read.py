@@ -27,6 +27,10 @@ _READERS = {
         "its check of the variance",
         "write the loss out: 0.5 * (var.log() + (input - target) ** 2 / var)",
     ),
+    "torch.randint": (
+        "torch.randint, which takes its bounds as numbers,",
+        "(torch.rand(n, device=device) * bound).long(), which stays on the device",
+    ),
     "copy.copy": ("the copy, which goes through pickle,", "t.clone()"),
 }
 _UNCHECKED = (

@@ -14,13 +14,17 @@ from xladoctor.lint.rules._handed_over import extends_trainer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import FileModel, Function, Problem
 
 _LOADS = {
     "torch.load": 1,
     "torch.hub.load_state_dict_from_url": 2,
     "torch.utils.model_zoo.load_url": 2,
 }
+
+
+_LOADERS = "torch_xla.distributed.parallel_loader."
+_DEVICE_LOADERS = (f"{_LOADERS}ParallelLoader", f"{_LOADERS}MpDeviceLoader")
 
 
 @rule("XLA720")
@@ -59,6 +63,21 @@ def _is_of_framework(model: FileModel, node: cst.BaseExpression) -> bool:
     if made.startswith(("accelerate.", "transformers.")):
         return True
     function = model.function_of(node)
-    if function is None or dotted_text(holder) != "self.args":
+    if function is None:
         return False
-    return extends_trainer(model, function.owner)
+    by_trainer = dotted_text(holder) == "self.args" and extends_trainer(model, function.owner)
+    return by_trainer or _takes_batches(model, node, function)
+
+
+def _takes_batches(model: FileModel, node: cst.Attribute, function: Function) -> bool:
+    """``self.args.device`` of a copy of the Trainer, whose device loader is given that too."""
+    text = dotted_text(node)
+    for call in model.calls(*_DEVICE_LOADERS):
+        home = call.function
+        same = home is function or (home is not None and home.owner is function.owner is not None)
+        given = call.argument(1, "device") or call.argument(1, "devices")
+        parts = given.elements if isinstance(given, cst.List) else ()
+        devices = [given, *(part.value for part in parts)]
+        if same and any(one is not None and dotted_text(one) == text for one in devices):
+            return True
+    return False

@@ -10,7 +10,16 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions, sizes
-from xladoctor.lint.rules._exact import bounds, drawn, drawn_in, made_by, may_be_drawn, throws_dice
+from xladoctor.lint.rules._exact import (
+    bounds,
+    drawn,
+    drawn_in,
+    drawn_rows,
+    indices,
+    made_by,
+    may_be_drawn,
+    throws_dice,
+)
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -53,6 +62,7 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
     yield from _batches_of_drawn_size(model)
     yield from _by_name(model)
     yield from _drawn_constants(model)
+    yield from _drawn_turns(model)
     for call in model.calls():
         transform = _transform(model, call)
         if transform is None or not call.positional:
@@ -125,6 +135,34 @@ def _drawn_constants(model: FileModel) -> Iterator[Problem]:
             suggestion="draw it on the device as a tensor (index_select takes one), or do this on "
             "the host, in the Dataset",
         )
+
+
+def _drawn_turns(model: FileModel) -> Iterator[Problem]:
+    """``for i in torch.randint(n, (k,)): mask[i] = 0``: the same, place by place."""
+    for turns in model.nodes(cst.For) if model.once(may_be_drawn) else ():
+        assert isinstance(turns, cst.For)
+        made = drawn_rows(model, turns.iter)
+        names = {part.value for part in walk(turns.target) if isinstance(part, cst.Name)}
+        parts = walk(turns.body) if made is not None else ()
+        used = (part for part in parts if isinstance(part, cst.Subscript))
+        node = next((one for one in used if _is_placed(model, one, names)), None)
+        if node is None or made is None:
+            continue
+        yield from _told(
+            model,
+            node,
+            made,
+            "the places that this loop goes over are drawn on the host, and each becomes a "
+            "constant of the graph: a new graph, and a compilation, in almost every step",
+            suggestion="draw them on the device and write all at once: mask.index_fill(0, "
+            "torch.randint(n, (k,), device=device), 0)",
+        )
+
+
+def _is_placed(model: FileModel, node: cst.Subscript, names: set[str]) -> bool:
+    """Whether a device tensor is indexed by one of these names."""
+    at = (index for index in indices(node) if isinstance(index, cst.Name))
+    return any(x.value in names for x in at) and model.value(node.value).is_device_tensor
 
 
 def _resized(model: FileModel) -> Iterator[Problem]:
