@@ -341,7 +341,7 @@ from lightning.pytorch.utilities import rank_zero_only
 class Keeps(Callback):
     @rank_zero_only
     def on_train_epoch_end(self, trainer, pl_module):
-        trainer.save_checkpoint("net.ckpt")
+        trainer.save_checkpoint("net.ckpt")  # !XLA405
     @rank_zero_only
     def on_train_end(self, trainer, pl_module):
         self.last = trainer.current_epoch

@@ -131,6 +131,9 @@ class Attributes:
             # ``self.head.weight``
             moved = self._is_moved(holder, frame)
             return Value(Kind.DEVICE_TENSOR, origin=node) if moved else UNKNOWN
+        whose = holder.instance.cls if name == "trainer" and holder.instance is not None else None
+        if whose is not None and self._flow.hooks.inherits(whose, know.WITH_TRAINER):
+            return Value(Kind.OBJECT, certain=True, type_name=know.LIGHTNING_TRAINER)
         if name in know.TRAINER_METRICS and self._flow.belief.believes():
             return container(Value(Kind.DEVICE_TENSOR, origin=node, local=True))
         return self._other_attribute(node, holder)

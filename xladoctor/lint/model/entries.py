@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Importing it is what makes the backend "xla" of torch.distributed known.
 _XLA_BACKEND = "torch_xla.distributed.xla_backend"
+#: What begins the names of functions that bring nobody back to the file.
+_LIBRARIES = frozenset({"builtins", "torch", "torch_xla", "torchvision", "transformers"})
 
 
 class Entries:
@@ -94,6 +96,7 @@ class Entries:
         mine = {
             self._tree.module_of(node)
             for entry in found
+            if not self._leads_away(entry)
             for node in (entry.call, entry.function.node if entry.function else None)
             if node is not None
         }
@@ -103,6 +106,31 @@ class Entries:
             *self._of_each_core(found),
             *(Entry(function, None) for function in started),
         ]
+
+    def _leads_away(self, entry: Entry) -> bool:
+        """Whether the cores take no step here, but hand what they are given to what is not here.
+
+        ``def _mp_fn(index, args): main(args)``, where another file has ``main`` and comes back.
+        """
+        if entry.function is None:
+            return False
+        own = set(entry.function.parameters)
+        calls = [*self._graph.reached(entry.function.node)]
+        return not any(map(self._steps, calls)) and any(
+            isinstance(call.func, cst.Name)
+            and not self._flow.targets(call)
+            and self._graph.home[call] is entry.function
+            and any(isinstance(arg.value, cst.Name) and arg.value.value in own for arg in call.args)
+            and (self._names.resolve(call.func) or "").partition(".")[0] not in _LIBRARIES
+            for call in calls
+        )
+
+    def _steps(self, call: cst.Call) -> bool:
+        """``xm.optimizer_step(optimizer)``, ``optimizer.step()``."""
+        name = self._names.resolve(call.func)
+        return name == f"{know.XM}.optimizer_step" or (
+            isinstance(call.func, cst.Attribute) and call.func.attr.value == "step"
+        )
 
     def _with_accelerator(self) -> Iterator[Entry]:
         """What has Accelerate's object, which another file makes: that is on each core too.

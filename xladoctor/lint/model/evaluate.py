@@ -89,7 +89,9 @@ class Evaluator:
         kind = type(node)
         if kind in _LITERALS:
             if kind is cst.SimpleString and _XLA.match(node.value):  # type: ignore[attr-defined]
-                return Value(Kind.DEVICE, certain=True, origin=node)
+                value = Value(Kind.DEVICE, certain=True, origin=node)
+                self.flow.record(node, value)
+                return value
             return NUMBER
         handler = self._by_type.get(kind)
         value = handler(node, frame) if handler is not None else self.inside(node, frame)

@@ -272,6 +272,9 @@ LIGHTNING_MODULES = frozenset(
         "neuronx_distributed.plugins.lightning.NeuronLTModule",
     }
 )
+#: What such a module, a data module and the hooks of callbacks have as their ``trainer``.
+LIGHTNING_TRAINER = "lightning.pytorch.Trainer"
+WITH_TRAINER = LIGHTNING_MODULES | {"lightning.pytorch.LightningDataModule"}
 LIGHTNING_STEPS = frozenset(
     {
         "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",

@@ -89,6 +89,9 @@ class Parameters:
         self, function: Function, index: int, param: cst.Param, default: Value | None
     ) -> Value:
         """What a parameter holds that no call in the program gives."""
+        hears = function.owner if index == 1 and param.name.value == "trainer" else None
+        if hears is not None and self._flow.hooks.inherits(hears, know.LIGHTNING_CALLBACKS):
+            return Value(Kind.OBJECT, certain=True, type_name=know.LIGHTNING_TRAINER)
         given = (
             self._flow.hooks.given(function, index, param) if self._flow.belief.believes() else None
         )

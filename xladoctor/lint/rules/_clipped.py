@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.words import words
+from xladoctor.lint.rules._cores import trainer_of_cores
 from xladoctor.lint.rules._fabric import clips_of_fabric, fabric_of_cores
+from xladoctor.lint.rules._lightning_gone import is_own
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
 
@@ -40,6 +42,76 @@ def clipped_by_fabric(model: FileModel) -> Iterator[Problem]:
             suggestion="xm.reduce_gradients(optimizer) before it",
             related=[model.place(made.node, "several cores")],
         )
+
+
+def clipped_in_lightning(model: FileModel, clips: Sequence[str]) -> Iterator[Problem]:
+    """A clip between ``self.manual_backward(loss)`` and ``optimizer.step()`` of a module.
+
+    Lightning reduces in the step: behind the closure, which does nothing where the module itself
+    calls backward (2.6, plugins/precision/xla.py). Clipping by value loses nothing.
+    """
+    trainer = trainer_of_cores(model)
+    if trainer is None:
+        return
+    own = [
+        call
+        for call in model.methods("clip_gradients")
+        if isinstance(call.node.func, cst.Attribute)
+        and is_own(model, call.node.func)
+        and not _by_value(model, call)
+    ]
+    for clip in (*model.calls(*clips), *own):
+        if not_here(model, clip.node):
+            continue
+        near = [call for call in model.calls() if call.function is clip.function]
+        passes = [call for call in near if call.method == "manual_backward"]
+        if not any(model.row(call.node) < model.row(clip.node) for call in passes):
+            continue
+        if any(call.name in _BY_HAND for call in near):
+            continue
+        step = next((call for call in near if _steps_behind(model, call, clip)), None)
+        if step is not None:
+            yield model.problem(
+                clip.node,
+                "Lightning reduces the gradients in optimizer.step(): clipped here they are each "
+                "core's own, and after torch_xla's clip_grad_norm_ that all-reduce is lost: the "
+                "cores' models drift apart",
+                suggestion="automatic optimization with gradient_clip_val, which clips behind the "
+                "reduction; by hand: gradient_clip_algorithm='value'",
+                related=[
+                    model.place(step.node, "the all-reduce"),
+                    model.place(trainer.node, "several cores"),
+                ],
+            )
+
+
+def _by_value(model: FileModel, clip: CallSite) -> bool:
+    """``gradient_clip_algorithm="value"``."""
+    how = clip.argument(2, "gradient_clip_algorithm")
+    return how is not None and model.literal(how) != "norm"
+
+
+def _steps_behind(model: FileModel, call: CallSite, clip: CallSite) -> bool:
+    """Whether an optimizer of Lightning's takes its step behind a clip."""
+    if call.method != "step" or call.receiver is None or call.node.args:
+        return False
+    if model.row(call.node) <= model.row(clip.node):
+        return False
+    return model.value(call.receiver).kind is Kind.OPTIMIZER or _of_module(model, call.receiver)
+
+
+def _of_module(model: FileModel, held: cst.BaseExpression) -> bool:
+    """``g_opt, d_opt = self.optimizers()``."""
+    bound = model.bindings(held.value, held) if isinstance(held, cst.Name) else ()
+    made = [item.node for item in bound]
+    return bool(made) and all(
+        isinstance(node, cst.CSTNode)
+        and any(
+            isinstance(part, cst.Call) and model.call(part).method == "optimizers"
+            for part in walk(node)
+        )
+        for node in made
+    )
 
 
 def clipped_under_accelerate(model: FileModel, clips: Sequence[str]) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from xladoctor import catalogue
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.knowledge import LIGHTNING_CALLBACKS, LIGHTNING_MODULES
-from xladoctor.lint.rules._sources import the_call
+from xladoctor.lint.rules._sources import is_made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -79,6 +79,23 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             )
 
 
+def assigned_attributes(model: FileModel) -> Iterator[Problem]:
+    """``trainer.checkpoint_callback = saver``: a property of Lightning 2 without a setter."""
+    for node in model.nodes(cst.AssignTarget):
+        assert isinstance(node, cst.AssignTarget)
+        target = node.target
+        if not isinstance(target, cst.Attribute) or target.attr.value not in _read_only():
+            continue
+        if _is_trainer(model, target):
+            name = target.attr.value
+            yield model.problem(
+                target,
+                f"{name} of Lightning 2's Trainer is a property that nobody can assign to: this "
+                "raises AttributeError",
+                suggestion=f"use {_read_only()[name]}",
+            )
+
+
 def _is_given(model: FileModel, node: cst.Attribute) -> bool:
     """Whether the program assigns to the attribute, or asks first whether it is there."""
     if isinstance(model.parent(node), cst.AssignTarget | cst.AnnAssign | cst.Del):
@@ -101,8 +118,7 @@ def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
     if owner is not None and function is not None and held.value == "trainer":
         given = function.parameters[1:2] == ("trainer",)
         return given and not LIGHTNING_CALLBACKS.isdisjoint(model.library_bases(owner))
-    made = the_call(model, held)
-    return made is not None and made.name == _TRAINER
+    return is_made_in(model, held, {_TRAINER})
 
 
 def is_own(model: FileModel, node: cst.Attribute) -> bool:
@@ -162,3 +178,10 @@ def _attributes() -> Mapping[str, Mapping[str, str]]:
         for name in row["names"]:
             found.setdefault(name, {})[row["of"]] = row["instead"]
     return found
+
+
+@functools.cache
+def _read_only() -> Mapping[str, str]:
+    """Property of the Trainer that cannot be assigned to, to what to write."""
+    rows = catalogue.table("frameworks")["read_only"]
+    return {name: row["instead"] for row in rows if row["of"] == _TRAINER for name in row["names"]}

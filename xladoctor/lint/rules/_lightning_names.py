@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from xladoctor import catalogue
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning import TRAINERS
 from xladoctor.lint.rules._lightning_gone import MODULE, is_own
-from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._sources import is_made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -50,7 +51,10 @@ def _which(dotted: str) -> str | None:
 
 
 def names_gone(model: FileModel) -> Iterator[Problem]:
-    """``from pytorch_lightning.metrics import Accuracy``, ``pl.metrics.Accuracy()``, for good."""
+    """``from pytorch_lightning.metrics import Accuracy``, ``pl.metrics.Accuracy()``, for good.
+
+    An import is told once, for it fails before its names are used.
+    """
     imported: set[str] = set()
     for line in model.tree.imports:
         if any(isinstance(node, cst.Try) for node in around(model, line)):
@@ -60,14 +64,16 @@ def names_gone(model: FileModel) -> Iterator[Problem]:
             if name is not None and name not in imported:
                 imported.add(name)
                 yield _no_more(model, node, name, "the import fails")
+    told: dict[str, set[int]] = collections.defaultdict(set)
     for dotted, uses in model.named.items():
         name = _which(dotted)
         if name is None or name in imported:
             continue
-        here = (use for use in uses if not any(isinstance(x, cst.Try) for x in around(model, use)))
-        use = next(here, None)
-        if use is not None:
-            imported.add(name)  # of ``pl.metrics.Accuracy`` not ``pl.metrics`` as well
+        for use in uses:
+            row = model.row(use)
+            if row in told[name] or any(isinstance(x, cst.Try) for x in around(model, use)):
+                continue  # of ``pl.metrics.Accuracy`` not ``pl.metrics`` as well
+            told[name].add(row)
             yield _no_more(model, use, name, "this raises AttributeError")
 
 
@@ -125,4 +131,4 @@ def _is_of(model: FileModel, call: CallSite, wanted: str) -> bool:
         return False
     if of == MODULE and isinstance(call.node.func, cst.Attribute):
         return is_own(model, call.node.func)
-    return of in TRAINERS and made_in(model, call.receiver, TRAINERS) is not None
+    return of in TRAINERS and is_made_in(model, call.receiver, TRAINERS)

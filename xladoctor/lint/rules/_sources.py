@@ -57,6 +57,14 @@ def made_in(model: FileModel, node: cst.BaseExpression, names: Collection[str]) 
     return call if call is not None and call.name in names else None
 
 
+def is_made_in(model: FileModel, node: cst.BaseExpression, names: Collection[str]) -> bool:
+    """Whether calls of these names make what an expression holds, whichever branch ran."""
+    found = sources(model, node)
+    return bool(found) and all(
+        isinstance(made, cst.Call) and model.call(made).name in names for made in found or ()
+    )
+
+
 def the_call(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     """The one call that makes what an expression holds, wherever it stands; None if it is not."""
     found = sources(model, node)

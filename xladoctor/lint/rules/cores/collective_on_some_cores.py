@@ -8,11 +8,13 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.knowledge import LIGHTNING_TRAINER
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import is_known
-from xladoctor.lint.rules._cores import ends_the_run
+from xladoctor.lint.rules._cores import ends_the_run, trainer_of_cores
 from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._lightning_hooks import is_lightning, logs, run_by_lightning
 from xladoctor.lint.rules._meetings import all_cores_meet
 from xladoctor.lint.rules._norms import guard_by_norm
 from xladoctor.lint.rules._pending import now_and_then, waits_in_graph
@@ -47,6 +49,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             call is None
             or guard is None
             or (model.on_every_core(call.node) is None and guard.master is None)
+            or _behind_the_cores(model, call)
         ):
             continue
         if call.name == _SAVE and (
@@ -81,6 +84,38 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
                     related=[model.place(call.node, "all cores have to come here")],
                 )
     yield from _behind_a_lock(model)
+    yield from _logged_by_some(model)
+
+
+def _logged_by_some(model: FileModel) -> Iterator[Problem]:
+    """``if self.global_rank == 0: self.log(name, value, sync_dist=True)`` of Lightning."""
+    if "lightning" not in model.frameworks or trainer_of_cores(model) is None:
+        return
+    for owner in model.classes:
+        for call in logs(model, owner) if is_lightning(model, owner) else ():
+            together = call.keywords.get("sync_dist")
+            if together is None or model.literal(together) is not True:
+                continue
+            guard = model.effects.some_cores(call.node)
+            if guard is not None:
+                yield model.problem(
+                    call.node,
+                    "sync_dist=True has all cores meet here, and only some reach it: the run hangs",
+                    suggestion="log on all cores, or without sync_dist and with "
+                    "rank_zero_only=True",
+                    related=[
+                        model.place(guard.test, "may be true on one core and false on another")
+                    ],
+                )
+
+
+def _behind_the_cores(model: FileModel, call: CallSite) -> bool:
+    """``trainer.save_checkpoint(path)`` of a script whose Trainer has ended the cores by then."""
+    trainer = (
+        call.receiver is not None and model.value(call.receiver).type_name == LIGHTNING_TRAINER
+    )
+    function = call.function
+    return trainer and (function is None or run_by_lightning(model, function) is None)
 
 
 def _elsewhere(

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, Entry, FileModel, Problem
+    from xladoctor.lint.model import CallSite, Entry, FileModel, Guard, Problem
 
 _SERIAL = re.compile(r"\.MpSerialExecutor$")
 #: Contexts that hold back the other processes until the first has been through.
 _FIRST = re.compile(r"(?i)(process|rank|zero|master|main|leader)\w*_first$")
+#: Methods of Lightning's Trainer that start the cores.
+_STARTS = ("fit", "validate", "test", "predict")
 #: What asks whether a file or folder is there.
 _IS_THERE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
 _BY_MASTER = (
@@ -77,7 +79,7 @@ def _shared(
         if path is None or _is_nowhere(model, path) or not same_everywhere(model, path):
             continue
         entry = every_core(model, call.node)
-        if entry is not None:
+        if entry is not None and not _there_before(model, call):
             yield call, path, entry
 
 
@@ -110,6 +112,8 @@ def _downloads(model: FileModel) -> Iterator[Problem]:
         entry = every_core(model, call.node)
         if entry is None or (call.name, call.function) in told or _one_by_one(model, call):
             continue
+        if _there_before(model, call):
+            continue
         told.add((call.name, call.function))
         yield model.problem(
             call.node,
@@ -138,7 +142,8 @@ def _commands(model: FileModel) -> Iterator[Problem]:
             continue
         parts = (part for part in walk(command) if isinstance(part, cst.BaseExpression))
         entry = every_core(model, call.node)
-        if entry is not None and not any(model.value(part).local for part in parts):
+        local = any(model.value(part).local for part in parts)
+        if entry is not None and not local and not _there_before(model, call):
             yield model.problem(
                 call.node,
                 "every core has this command write its files: they overwrite each other, and one "
@@ -146,6 +151,39 @@ def _commands(model: FileModel) -> Iterator[Problem]:
                 suggestion=_BY_MASTER,
                 related=entry_places(model, entry),
             )
+
+
+def _there_before(model: FileModel, call: CallSite) -> bool:
+    """Whether the process that starts the cores has made a file that they make if it is missing.
+
+    ``if not os.path.exists(path): fetch(path)`` in a method that the script calls before, too, or
+    that stands in both.
+    """
+    if call.function is None or not any(_asks_for_file(model, x) for x in model.guards(call.node)):
+        return False
+    entry = every_core(model, call.node)
+    if entry is None or entry.call is None:
+        return False
+    text = model.tree.text(call.node).strip()
+    alike = (x for x in model.calls() if x.last == call.last and x.node is not call.node)
+    same = [x for x in alike if model.tree.text(x.node).strip() == text]
+    return any(_starts_later(model, x, entry.call) for x in (*model.callers(call.function), *same))
+
+
+def _asks_for_file(model: FileModel, guard: Guard) -> bool:
+    """``if not os.path.exists(path):``, ``if not path.is_file():``."""
+    asked = (part for part in walk(guard.test) if isinstance(part, cst.Call))
+    return any(model.call(part).last in _IS_THERE for part in asked)
+
+
+def _starts_later(model: FileModel, call: CallSite, start: cst.CSTNode) -> bool:
+    """Whether a call stands before what starts the cores: of Lightning's Trainer, its fit."""
+    home, order = model.function_of(start), model.tree.order
+    if call.function is not home or not model.is_here(call.node) or not model.is_here(start):
+        return False
+    fits = [one.node for one in model.methods(*_STARTS) if one.function is home]
+    runs = fits if "lightning" in model.frameworks and fits else [start]
+    return all(order[call.node] < order[one] for one in runs)
 
 
 def _one_by_one(model: FileModel, call: CallSite) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import TRAINER_METRICS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core
@@ -18,7 +19,7 @@ from xladoctor.lint.rules._reads import snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Function, Guard, Problem
+    from xladoctor.lint.model import CallSite, Class, FileModel, Function, Guard, Problem
     from xladoctor.lint.model.problems import Place
 
 _PLATEAU = "ReduceLROnPlateau"
@@ -93,6 +94,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
         trainer = trainer or (trainer_of_cores(model) if plateau is not None else None)
         if plateau is None or trainer is None:
             continue
+        yield from _by_hand(model, owner, plateau, trainer)
         for call in logged_by_each_core(model, owner):
             followed = logged_names(model, call) & _monitored(model, made)
             name = call.argument(0, "name")
@@ -115,6 +117,48 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
                     safe=False,
                 ),
             )
+
+
+def _by_hand(
+    model: FileModel, owner: Class, plateau: CallSite, trainer: CallSite
+) -> Iterator[Problem]:
+    """``self.lr_schedulers().step(loss)`` with a number of each core's own."""
+    for call in model.methods("step"):
+        metric = call.argument(0, "metrics")
+        if call.function is None or call.function.owner is not owner or metric is None:
+            continue
+        if not _is_of_lightning(model, call) or not _differs(model, owner, metric):
+            continue
+        yield model.problem(
+            call.node,
+            f"{snippet(model, metric)} is the number of each core's own batches, and "
+            "ReduceLROnPlateau follows it: the cores choose different learning rates, and their "
+            "models drift apart",
+            suggestion="self.log(name, value, sync_dist=True), and "
+            'self.trainer.callback_metrics["name"] at the end of the epoch',
+            related=[
+                model.place(plateau.node, "follows it"),
+                model.place(trainer.node, "several cores"),
+            ],
+        )
+
+
+def _is_of_lightning(model: FileModel, step: CallSite) -> bool:
+    """``self.lr_schedulers().step(...)``, also by a name."""
+    held = step.receiver
+    made = model.assigned_once(held) if isinstance(held, cst.Name) else held
+    return isinstance(made, cst.Call) and model.call(made).method == "lr_schedulers"
+
+
+def _differs(model: FileModel, owner: Class, metric: cst.BaseExpression) -> bool:
+    """Whether the cores have different numbers; of what was logged, by how it was."""
+    if not any(
+        isinstance(part, cst.Attribute) and part.attr.value in TRAINER_METRICS
+        for part in walk(metric)
+    ):
+        return model.value(metric).local
+    keys = {model.literal(part) for part in walk(metric) if isinstance(part, cst.SimpleString)}
+    return any(logged_names(model, call) & keys for call in logged_by_each_core(model, owner))
 
 
 def _monitored(model: FileModel, function: Function) -> set[object]:

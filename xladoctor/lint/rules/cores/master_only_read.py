@@ -14,6 +14,7 @@ from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._pending import pending_at
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import loop_place, snippet
+from xladoctor.lint.rules._reduced_reads import reduced_reads
 from xladoctor.lint.rules._spmd import FSDP, MARK, asked_by, of_one_host
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
     if model.is_xla and model.spmd:
         yield from _one_host(model)
         return
+    if model.is_xla:
+        yield from reduced_reads(model)
     if not model.is_xla or not reduces_gradients(model):
         return
     told = set()

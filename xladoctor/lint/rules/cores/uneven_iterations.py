@@ -14,6 +14,7 @@ from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
+from xladoctor.lint.rules._stopped import stopped_alone
 from xladoctor.lint.rules._stops import stops_alone
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     """
     if not model.is_xla or model.spmd:
         return
+    yield from stopped_alone(model)
     yield from _told_to_stop(model)
     if not model.looped_by:
         yield from _in_loops(model)

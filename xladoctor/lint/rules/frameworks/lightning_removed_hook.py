@@ -12,7 +12,7 @@ from xladoctor.lint import sources
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
-from xladoctor.lint.rules._lightning_gone import changed_hooks, gone_attributes
+from xladoctor.lint.rules._lightning_gone import assigned_attributes, changed_hooks, gone_attributes
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
         yield from _parameters(model, owner)
     yield from changed_hooks(model)
     yield from gone_attributes(model)
+    yield from assigned_attributes(model)
     yield from _callbacks(model)
 
 
@@ -94,8 +95,9 @@ def _returned_keys(model: FileModel, owner: Class) -> Iterator[Problem]:
             keys = [key for key in _keys(model, node.value) if key in _MAGIC]
             if keys:
                 told = " and ".join(f'"{key}"' for key in keys)
+                made = model.assigned_once(node.value) if isinstance(node.value, cst.Name) else None
                 yield model.problem(
-                    node,
+                    node if made is None else made,
                     f"Lightning ignores {told} in what {name} returns (since 1.3): nothing of "
                     "it is logged",
                     suggestion="self.log(name, value) in the hook",

@@ -22,6 +22,7 @@ _RATES = frozenset(
 )
 #: An update of this size moves no weight above 0.05: half the distance between bfloat16 numbers.
 MOST = 1e-4
+_PRETRAINED = "from_pretrained"
 #: What keeps other weights than these, or trains few of them.
 _ELSEWHERE = re.compile(r"master_?(weights|params)|kahan|stochastic_?round|\blora\b|\bpeft\b|Lora")
 
@@ -44,7 +45,7 @@ def lost_updates(model: FileModel) -> Iterator[Problem]:
         if cast is None or model.row(cast.node) > model.row(call.node):
             continue
         yield model.problem(
-            cast.node,
+            _dtype_given(cast) or cast.node,
             f"weights in bfloat16 have 8 significant bits: an update of lr={value:g} moves none "
             f"that is larger than {value * 512:.2g}",
             suggestion='leave the weights in float32 and compute in bfloat16: torch.autocast("xla",'
@@ -56,6 +57,11 @@ def lost_updates(model: FileModel) -> Iterator[Problem]:
 def _casts(model: FileModel) -> Iterator[tuple[CallSite, str]]:
     """Calls that make a model bfloat16, with the name of the model afterwards."""
     for call in model.calls():
+        if call.last == _PRETRAINED and _read_narrow(model, call):
+            parent = model.parent(_wrapped(model, call.node))
+            if isinstance(parent, cst.Assign) and len(parent.targets) == 1:
+                yield call, model.tree.text(parent.targets[0].target).strip()
+            continue
         if call.method not in ("to", "bfloat16") or call.receiver is None:
             continue
         given = [*call.positional, *call.keywords.values()]
@@ -68,6 +74,19 @@ def _casts(model: FileModel) -> Iterator[tuple[CallSite, str]]:
             yield call, model.tree.text(parent.targets[0].target).strip()
         else:
             yield call, model.tree.text(call.receiver).strip()
+
+
+def _dtype_given(call: CallSite) -> cst.BaseExpression | None:
+    """The type in which ``from_pretrained`` reads a model."""
+    named = call.keywords if call.last == _PRETRAINED else {}
+    return named.get("torch_dtype") or named.get("dtype")
+
+
+def _read_narrow(model: FileModel, call: CallSite) -> bool:
+    """``AutoModel.from_pretrained(path, torch_dtype=torch.bfloat16)``."""
+    given = _dtype_given(call)
+    narrow = given is not None and model.name(given) in _BFLOAT16
+    return narrow and model.value(call.node).kind is Kind.MODEL
 
 
 def _wrapped(model: FileModel, node: cst.Call) -> cst.Call:

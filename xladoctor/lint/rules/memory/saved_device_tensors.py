@@ -120,9 +120,9 @@ def _states(
 
 def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
     """A dictionary that a name is bound to, and what ``name["model"] = ...`` adds to it."""
-    bound = [item.node for item in model.bindings(name.value, name)]
+    bound = [item.node for item in model.bindings(name.value, name) if item.kind != "param"]
     dictionaries = [node for node in bound if isinstance(node, cst.Dict)]
-    if len(bound) == 1 and dictionaries:
+    if len(bound) == 1 and dictionaries:  # ``if state is None: state = {...}`` of a parameter, too
         yield dictionaries[0]
     home = model.function_of(name)
     for assign in model.nodes(cst.Assign) if dictionaries else ():
@@ -140,7 +140,8 @@ def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
     """What the calls of a function give for one of its parameters: ``keep(state, path)``."""
     function = model.function_of(name)
     bound = model.bindings(name.value, name)
-    if function is None or not bound or any(item.kind != "param" for item in bound):
+    made = (item.node for item in bound if item.kind != "param")
+    if function is None or not bound or not all(isinstance(node, cst.Dict) for node in made):
         return
     if name.value not in function.parameters:
         return

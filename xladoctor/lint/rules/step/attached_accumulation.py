@@ -61,6 +61,8 @@ def _in_hook(model: FileModel, loop: Loop, function: Function) -> Iterator[Probl
         return
     nodes = list(walk(function.node, into_functions=False))
     given = [node.value for node in nodes if isinstance(node, cst.Return) and node.value]
+    by_hand = (call for call in model.methods("manual_backward") if call.function is function)
+    given += [loss for call in by_hand if (loss := call.argument(0, "loss")) is not None]
     losses = _losses(model, [part for value in given for part in _loss_of(model, value)])
     for node in nodes if losses else []:
         own_sum = _own_sum(model, function, nodes, node, losses)

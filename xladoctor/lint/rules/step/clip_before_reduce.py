@@ -12,7 +12,11 @@ from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._clipped import clipped_by_fabric, clipped_under_accelerate
+from xladoctor.lint.rules._clipped import (
+    clipped_by_fabric,
+    clipped_in_lightning,
+    clipped_under_accelerate,
+)
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
 
@@ -54,6 +58,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
         return
     if "lightning" in model.frameworks:
         yield from clipped_by_fabric(model)
+        yield from clipped_in_lightning(model, _CLIPS)
     if "accelerate" in model.frameworks:
         yield from clipped_under_accelerate(model, _CLIPS)
     if model.led_by:
