@@ -115,3 +115,28 @@ def test_lines_of_what_is_added_up_stay():
     done = fixed(program, "XLA101")
     assert "            )).detach() / len(loader)\n" in textwrap.indent(done, "    ")
     assert "                y[:, 0] > 0.5\n" in textwrap.indent(done, "    ")
+
+
+OPTIONAL = """\
+from transformers import (
+    Trainer,
+    is_torch_xla_available,
+)
+from transformers.utils import logging
+
+if is_torch_xla_available():
+    import torch_xla.core.xla_model as xm
+
+
+class Own(Trainer):
+    def end(self):
+        if is_torch_xla_available():
+            xm.mark_step()
+"""
+
+
+def test_an_optional_torch_xla_stays_optional():
+    done = fixed(OPTIONAL, "XLA802")
+    assert done.startswith(OPTIONAL[: OPTIONAL.index("class Own")].rstrip())
+    assert "    import torch_xla.core.xla_model as xm\n    import torch_xla\n" in done
+    assert "torch_xla.sync()" in done

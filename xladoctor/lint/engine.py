@@ -209,12 +209,19 @@ def _found_by(
     """What one rule says of a file."""
     if not code.startswith("XLA"):
         model.complete()  # of ours, none asks for white space
+    said: set[tuple[str | None, int, str]] = set()
     for problem in rule(model):
-        # What stands in a linked file is found there; what never runs is no problem.
+        # What stands in a linked file is found there; what never runs is no problem. One line is
+        # told a thing once, unless each place has a fix of its own.
+        row = problem.place.start.row
+        what = problem.place.filename, row, problem.message
+        again = problem.fix is None and what in said
+        said.add(what)
         if (
             problem.place.filename is None
+            and not again
             and not (problem.aside and code.startswith(_ON_THE_DEVICE))
-            and problem.place.start.row not in model.unreached_rows
+            and row not in model.unreached_rows
         ):
             spelled = spoken.of(problem, code, model.members)
             yield _finding(member.source, code, spelled, by_name, model)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import gpu_programs
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import Function, walk
@@ -29,6 +30,11 @@ _CAUGHT = frozenset(
     {"Exception", "BaseException", "ImportError", "ModuleNotFoundError", "RuntimeError",
      "AttributeError", "AssertionError"}
 )  # fmt: skip
+
+#: What chooses the device for a program.
+_CHOOSES = frozenset(
+    {"accelerate", "Accelerator", "lightning", "pytorch_lightning", "Fabric", "Trainer", "ignite"}
+)
 
 
 class Devices:
@@ -179,7 +185,23 @@ class Devices:
             tried = any(isinstance(x, cst.Try) for x in self._tree.ancestors(node))
             under = tried or self._tree.function_of(node) is not None or bool(self._guards(node))
             found[module] = found.get(module, True) and under
-        return found
+        return {node: under and not self._has_cpu_only(node) for node, under in found.items()}
+
+    def _has_cpu_only(self, module: cst.Module) -> bool:
+        """Whether a program that tries torch_xla falls back on the CPU, and knows no other device.
+
+        It asks for the XLA device and names the CPU by itself; no framework chooses for it.
+        """
+        nodes = self._tree.nodes(cst.Name, cst.SimpleString)
+        here = [node for node in nodes if self._tree.module_of(node) is module]
+        texts = [x.value for x in here if not isinstance(self._tree.parents.get(x), cst.Expr)]
+        if not any(text.strip("\"'") == "cpu" for text in texts):
+            return False
+        if any(text in _CHOOSES or words(text) & OTHER_WORDS for text in texts):
+            return False
+        calls = (call for call in self._tree.calls if self._tree.module_of(call) is module)
+        asked = (self._names.resolve(call.func) or "" for call in calls)
+        return any(name.endswith(know.ASKS_FOR_DEVICE) for name in asked)
 
     @functools.cached_property
     def elsewhere(self) -> frozenset[cst.Module]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.loops import Entry, OnXla
+from xladoctor.lint.model.started_if import StartedIf
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.trials import asks_for_script
 
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.closures import StepClosures
-    from xladoctor.lint.model.devices import Devices
     from xladoctor.lint.model.entries import Entries
     from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.guards import Guards
+    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
 
 
@@ -27,33 +29,38 @@ class EveryCore:
 
     Args:
         tree: The syntax of the file or files.
+        names: What their names are bound to.
         flow: The values of its expressions.
         graph: Which function calls which.
         entries: Where the cores begin.
         closures: What is run after steps.
-        devices: Whether code runs on XLA devices.
+        guards: The conditions around nodes.
     """
 
     def __init__(
         self,
         tree: Tree,
+        names: Names | LinkedNames,
         flow: Flow,
         graph: CallGraph,
         entries: Entries,
         closures: StepClosures,
-        devices: Devices,
+        guards: Guards,
     ) -> None:
         self._tree = tree
         self._flow = flow
         self._graph = graph
         self._entries = entries
         self._closures = closures
-        self._devices = devices
+        self._devices = guards.devices
+        self._started = StartedIf(tree, names, guards.around)
 
     def entry(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run a node; None where only other devices come."""
         entry = self._reached.get(self._tree.function_of(node) or self._tree.module_of(node))
-        return None if entry is None or self._devices.runs(node) is OnXla.NO else entry
+        if entry is None or self._devices.runs(node) is OnXla.NO:
+            return None
+        return None if self._started.excludes(node, self._entries.all) else entry
 
     @functools.cached_property
     def _reached(self) -> dict[Function | cst.Module, Entry]:
@@ -103,6 +110,8 @@ class EveryCore:
             given = closures.get(call)
             targets = self._flow.targets(call) or ((given,) if given is not None else ())
             if targets and self._devices.runs(call) is OnXla.NO:
+                continue
+            if targets and self._started.excludes(call, self._entries.all):
                 continue
             for target in targets:
                 if isinstance(target, Class):

@@ -70,7 +70,8 @@ class FileModel(FileCode):
         around = {self._part: None} | dict.fromkeys(self._linked)
         for part in self._program.above(self._part):
             around |= dict.fromkeys(part.below)
-        return frozenset().union(*(part.members for part in around))
+        kept = (part for part in around if part is self._part or not part.only_asks)
+        return frozenset().union(*(part.members for part in kept))
 
     @functools.cached_property
     def multi_core(self) -> bool:

@@ -65,16 +65,31 @@ def is_always(tree: Tree, node: cst.CSTNode) -> bool:
     return True
 
 
-def chooses_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.IfExp]:
-    """``"cuda" if torch.cuda.is_available() else "cpu"``: the devices that a program runs on."""
-    for node in tree.by_type.get(cst.IfExp, ()):
-        assert isinstance(node, cst.IfExp)
+def chooses_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.CSTNode]:
+    """``"cuda" if torch.cuda.is_available() else "cpu"``: the devices that a program runs on.
+
+    Also written as ``if torch.cuda.is_available(): device = "cuda"``.
+    """
+    for node in (*tree.by_type.get(cst.IfExp, ()), *tree.by_type.get(cst.If, ())):
+        assert isinstance(node, cst.IfExp | cst.If)
         asks = any(
             isinstance(part, cst.Call) and names.resolve(part.func) == "torch.cuda.is_available"
             for part in walk(node.test)
         )
-        if asks and any(_is_gpu(part) for part in walk(node.body)):
+        if asks and any(_is_gpu(part) for part in _chosen(node)):
             yield node
+
+
+def _chosen(node: cst.IfExp | cst.If) -> Iterator[cst.CSTNode]:
+    """What is chosen where a condition holds: the expression, or what is assigned to a name."""
+    if isinstance(node, cst.IfExp):
+        yield from walk(node.body)
+        return
+    for part in walk(node.body, into_functions=False):
+        if isinstance(part, cst.Assign):
+            given = part.value
+            made = isinstance(given, cst.Call) and given.args and given.args[0].value
+            yield made or given
 
 
 def with_helpers(

@@ -22,7 +22,14 @@ HOST_METHODS = frozenset(
         "storage_offset", "requires_grad_", "register_hook", "type",
     ]
 )  # fmt: skip
-#: The same for attributes.
+#: Methods of texts that no tensor has: what is asked so is a key, or a text.
+TEXT_METHODS = frozenset(
+    [
+        "startswith", "endswith", "isdigit", "isalpha", "isnumeric", "isupper", "islower",
+        "lower", "upper", "strip", "lstrip", "rstrip", "removeprefix", "removesuffix",
+    ]
+)  # fmt: skip
+#: Attributes that are answered without waiting for the device.
 HOST_ATTRIBUTES = frozenset(
     [
         "shape", "dtype", "ndim", "requires_grad", "is_leaf", "grad_fn", "names", "layout",
@@ -117,7 +124,7 @@ ACCELERATORS = frozenset({"accelerator", "_accelerator"})
 ACCELERATOR_CLASS = "accelerate.Accelerator"
 #: The number of this core by its name.
 CORE_NAME = patterns.lazy(
-    r"^_?((global|local|ddp|dist|world|process|core|xla|tpu)_)?(rank|ordinal)$"
+    r"^_?((global|local|ddp|dist|distributed|world|process|core|xla|tpu)_)?(rank|ordinal)$"
 )
 CORE_NUMBER_ATTRIBUTES = frozenset({"global_rank", "local_rank", "process_index"})
 #: Functions whose result is the same on every core.
@@ -360,7 +367,7 @@ TRAINS_NAME = patterns.lazy(r"^_?(pre)?(train|fit|learn)(_|ing|$)")
 #: Functions that are one step by their names.
 STEP_NAME = patterns.lazy(
     r"^_?((do_|run_|one_|single_)?(train(ing)?|optimi[sz]ation|update|fit)_?(one_?)?(step|batch|iter(ation)?))(_fn)?$"
-    r"|^_?(forward_(and_)?backward|optimi[sz]e_parameters|train_one_(step|batch|iter)|step_fn)$"
+    r"|^_?(forward_(and_)?backward|optimi[sz]e_?[pP]arameters|train_one_(step|batch|iter)|step_fn)$"
 )
 #: Packages whose environments are simulated on the host.
 SIMULATIONS = patterns.lazy(

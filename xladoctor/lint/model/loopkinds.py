@@ -16,6 +16,7 @@ from xladoctor.lint.model.training import Training, method, steps_environment
 from xladoctor.lint.model.turns import counts_micro_steps, last_of
 from xladoctor.lint.model.values import UNKNOWN, Kind
 from xladoctor.lint.model.without_gradients import WithoutGradients
+from xladoctor.lint.model.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import LoopNode, Tree
     from xladoctor.lint.model.unit_tests import UnitTests
+
+#: Words of what a program is run with, once for each.
+_SETTINGS = frozenset({"device", "backend", "dtype"})
 
 
 class Loops:
@@ -86,6 +90,7 @@ class Loops:
             if (loop := self._around[call]) is not None
             and self._training.trains(call)
             and not _has_one_turn(loop)
+            and not _over_settings(loop)
             and not self._tests.hold(loop)
         }
         steps |= {outer for loop in steps if (outer := self._of_micro_steps(loop)) is not None}
@@ -148,6 +153,7 @@ class Loops:
         if (
             self._tests.hold(node)
             or _runs_once(node)
+            or _over_settings(node)
             or self._sources.over_modules(node)
             or self._asks_a_person(node)
         ):
@@ -204,6 +210,18 @@ def _runs_once(node: LoopNode) -> bool:
         return False
     return isinstance(last_of(node.body), cst.Break | cst.Return) and not any(
         isinstance(part, cst.Continue) for part in walk(node.body, into_functions=False)
+    )
+
+
+def _over_settings(node: LoopNode) -> bool:
+    """``for text in ["a", "b"]:``, ``for device in args.devices:``: no batches, a turn for each."""
+    if not isinstance(node, cst.For):
+        return False
+    if isinstance(node.target, cst.Name) and not _SETTINGS.isdisjoint(words(node.target.value)):
+        return True
+    over = node.iter
+    return isinstance(over, cst.List | cst.Tuple) and all(
+        isinstance(item.value, cst.SimpleString | cst.ConcatenatedString) for item in over.elements
     )
 
 

@@ -25,6 +25,7 @@ from xladoctor.lint.model.purpose import (
     TRAINER_PACKAGES,
     derived_frameworks,
     found_members,
+    only_asks,
     own_trainers,
     spmd_is_on,
     used_frameworks,
@@ -80,6 +81,8 @@ class Part:
         self._used = used_frameworks(self.tree, self.names)
         self.trainers = own_trainers(self.tree, self.names)
         self.imports: list[Part] = []
+        #: The same by the modules that it names.
+        self.links: Mapping[str, Part] = {}
 
     @functools.cached_property
     def frameworks(self) -> frozenset[str]:
@@ -103,9 +106,63 @@ class Part:
         return derived_frameworks(self.tree, self.names)
 
     @functools.cached_property
+    def only_asks(self) -> bool:
+        """Whether it has torch_xla for tensors that others put on an XLA device alone."""
+        return only_asks(self.tree, self.names)
+
+    @functools.cached_property
     def spmd(self) -> bool:
         """Whether it runs as one program over all devices."""
         return spmd_is_on(self.tree, self.names)
+
+    @functools.cached_property
+    def uses(self) -> frozenset[Part]:
+        """Those of the files below whose code it may run.
+
+        Of a package it takes what it names: ``from . import __version__`` runs nothing of the
+        modules whose names the package's ``__init__`` hands on besides.
+        """
+        waiting: list[tuple[Part, frozenset[str] | None]] = [(self, None)]
+        found: set[tuple[Part, frozenset[str] | None]] = set()
+        while waiting:
+            item = waiting.pop()
+            if item not in found:
+                found.add(item)
+                waiting += item[0]._further(item[1])  # noqa: SLF001
+        return frozenset(part for part, _ in found if part is not self)
+
+    def _further(
+        self, wanted: frozenset[str] | None
+    ) -> Iterator[tuple[Part, frozenset[str] | None]]:
+        """What it imports for the names that are taken of it (None: for all of it)."""
+        taken = {module: self._taken(module) for module in self.links}
+        if wanted is not None:
+            handed_on = frozenset().union(*(names for names in taken.values() if names is not None))
+            if any(not name.startswith("__") for name in wanted - handed_on):
+                wanted = None  # it is made here
+        for module, part in self.links.items():
+            names = taken[module]
+            if wanted is not None and names is not None:
+                names &= wanted
+                if not names:
+                    continue
+            yield part, names if part.is_package else None
+
+    @property
+    def is_package(self) -> bool:
+        """Whether it is the ``__init__`` of a package."""
+        return self.unit.filename.replace("\\", "/").endswith("/__init__.py")
+
+    def _taken(self, module: str) -> frozenset[str] | None:
+        """What it takes of a module by name; None for all of it (``import utils``, a star)."""
+        prefix = module if module.endswith(".") else f"{module}."
+        named = [
+            name.removeprefix(prefix).partition(".")[0]
+            for name in self.names.imported()
+            if name.startswith(prefix) and name.removeprefix(prefix).partition(".")[0]
+        ]
+        modules = {name for name in named if f"{prefix}{name}" in self.links}
+        return frozenset(named) - modules if named else None
 
     @functools.cached_property
     def below(self) -> frozenset[Part]:
@@ -138,6 +195,7 @@ class Program:
                 if name in by_name and by_name[name] is not part
             }
             part.imports = list(dict.fromkeys(linked.values()))
+            part.links = linked
             part.names.link({module: other.names for module, other in linked.items()})
         self.tree: Tree = self.parts[0].tree
         names: Names | LinkedNames = self.parts[0].names
@@ -251,7 +309,7 @@ class Program:
             if part.is_xla:
                 found.update(
                     other.tree.module
-                    for other in part.below
+                    for other in part.uses
                     if not part.frameworks.isdisjoint(other.frameworks)
                 )
         return found

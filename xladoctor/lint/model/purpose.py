@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.knowledge import DEVICE_NAME, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.wrappers import meant
 
@@ -32,6 +32,8 @@ _RUNS = {
     "accelerate": ("Accelerator",),
     "transformers": ("Trainer", "Seq2SeqTrainer"),
 }
+#: Without one of these, a program beside JAX trains models of JAX (``FlaxAutoModel``).
+_TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning", "accelerate"})
 #: Packages that only run on XLA devices, through torch_xla.
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
@@ -75,6 +77,35 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
     if "torch" in roots and not found:
         found.update(filter(None, (_chosen(literal, tree) for literal in tree.strings)))
     return frozenset(found)
+
+
+def only_asks(tree: Tree, names: Names) -> bool:
+    """Whether a file has torch_xla for tensors that others put on an XLA device, and for nothing.
+
+    Such files come with libraries: they ask whether torch_xla is there, or for the number of a
+    tensor of such a device. What imports them is for XLA devices no more than before.
+    """
+    imports = [node for node in tree.imports if any(map(_of_torch_xla, imported(node)))]
+    if not imports or any(tree.function_of(node) is None for node in imports):
+        return False
+    calls = [call for call in tree.calls if _of_torch_xla(names.resolve(call.func) or "")]
+    return all(_is_looked_up(tree, names, call) for call in calls)
+
+
+def _of_torch_xla(name: str) -> bool:
+    return name.partition(".")[0] == "torch_xla"
+
+
+def _is_looked_up(tree: Tree, names: Names, call: cst.Call) -> bool:
+    """``_ = xm.xla_device()`` to see whether there is one, and private names."""
+    if any(part.startswith("_") for part in (names.resolve(call.func) or "").split(".")):
+        return True
+    parent = tree.parents[call]
+    unused = isinstance(parent, cst.Assign) and all(
+        is_name(target.target, "_") for target in parent.targets
+    )
+    tried = any(isinstance(node, cst.Try) for node in tree.ancestors(call))
+    return tried and (unused or isinstance(parent, cst.Expr))
 
 
 def _wraps_xla(tree: Tree, names: Names) -> bool:
@@ -149,7 +180,7 @@ def _named(call: cst.Call, names: Names, *, strict: bool) -> str | None:
 
 def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     """Whether a file imports a framework and asks it for TPU cores, which means torch_xla."""
-    if not roots & set(_FRAMEWORKS):
+    if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & _TRAIN_TORCH):
         return False
     words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla"}
     if any(

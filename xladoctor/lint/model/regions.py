@@ -55,7 +55,9 @@ class Regions:
         #: Whether code runs on XLA devices.
         self.devices = self.guards.devices
         self.entries = Entries(tree, names, flow, self.graph)
-        self.cores = EveryCore(tree, flow, self.graph, self.entries, self.closures, self.devices)
+        self.cores = EveryCore(
+            tree, names, flow, self.graph, self.entries, self.closures, self.guards
+        )
         #: What stands in unit tests.
         self.tests = UnitTests(tree, flow)
         self._loops = Loops(tree, names, flow, self.graph, self.tests)

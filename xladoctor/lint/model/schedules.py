@@ -8,7 +8,14 @@ import libcst as cst
 
 from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
-from xladoctor.lint.model.turns import at_end, both_sides, by_accumulation, is_last
+from xladoctor.lint.model.turns import (
+    at_end,
+    both_sides,
+    bound_in,
+    by_accumulation,
+    is_last,
+    names_in,
+)
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.words import words
 
@@ -166,14 +173,32 @@ class Schedules:
         if is_last(self._tree, *sides) or is_last(self._tree, *reversed(sides)):
             return True
         cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
-        return (
-            any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides)
-            and any(
-                isinstance(side, cst.Name | cst.Attribute) and not self._settings.hold(side)
-                for side in sides
-            )
-            and not any(self._flow.value(side).kind in cores for side in sides)
+        if any(self._flow.value(side).kind in cores for side in sides):
+            return False
+        if self._is_turn(*sides) or self._is_turn(*reversed(sides)):
+            return True
+        return any(isinstance(side, cst.Integer | cst.BinaryOperation) for side in sides) and any(
+            isinstance(side, cst.Name | cst.Attribute) and not self._settings.hold(side)
+            for side in sides
         )
+
+    def _is_turn(self, count: cst.BaseExpression, one: cst.BaseExpression) -> bool:
+        """``step == profile_step``: the count of a loop, and what it does not change."""
+        if not isinstance(count, cst.Name) or not isinstance(one, cst.Name | cst.Attribute):
+            return False
+        around = (node for node in self._tree.ancestors(count) if isinstance(node, cst.For))
+        loop = next((node for node in around if self._counter(node) == count.value), None)
+        return loop is not None and not names_in(one) & bound_in(loop)
+
+    def _counter(self, loop: cst.For) -> str | None:
+        """The name that counts the turns of a loop: ``for i, x in enumerate(xs)``."""
+        made = self._names.resolve(loop.iter.func) if isinstance(loop.iter, cst.Call) else None
+        target: cst.BaseExpression = loop.target
+        if made == "builtins.enumerate" and isinstance(target, cst.Tuple):
+            target = target.elements[0].value
+        elif made != "builtins.range":
+            return None
+        return target.value if isinstance(target, cst.Name) else None
 
     def _is_length(self, node: cst.BaseExpression) -> bool:
         for _ in range(_DEPTH):  # last = len(loader) - 1

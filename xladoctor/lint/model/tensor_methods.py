@@ -29,6 +29,8 @@ class TensorMethods:
 
     def evaluate(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         """What ``tensor.method(...)`` gives back."""
+        if name in know.TEXT_METHODS:
+            return NUMBER  # a key, or a text, after all
         result = self._of_tensor(node, name, receiver, arguments)
         if result.kind not in booleans.TENSORS:
             return result

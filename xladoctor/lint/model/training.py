@@ -73,7 +73,7 @@ class Training:
         if not isinstance(call.func, cst.Attribute):
             return False
         method = call.func.attr.value
-        if method in {"backward", "manual_backward"}:
+        if method in {"backward", "manual_backward"} or know.STEP_NAME.match(method):
             return True
         if method != "step":
             return False

@@ -33,9 +33,15 @@ class UnitTests:
     def hold(self, node: cst.CSTNode) -> bool:
         """Whether a node stands in a class of tests, or in a test that a runner of tests finds.
 
-        A ``test_loop`` that the program calls is none.
+        Or in what decorates one: its parameters. A ``test_loop`` that the program calls is none.
         """
         function = self._tree.function_of(node)
+        if function is None:
+            above = [*self._tree.ancestors(node)]
+            at = next((i for i, one in enumerate(above) if isinstance(one, cst.Decorator)), None)
+            owner = above[at + 1] if at is not None else None
+            if isinstance(owner, cst.FunctionDef):
+                function = self._tree.functions.get(owner)
         return function is not None and any(map(self._is_test, function.around))
 
     def _is_test(self, function: Function) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.findings import Edit, Position
 from xladoctor.lint import sources
+from xladoctor.lint.model.dotted import imported
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
@@ -140,7 +141,8 @@ def _last_import(model: FileModel, package: str) -> cst.SimpleStatementLine | No
     found = None
     for line in model.tree.module.body:
         names_it = isinstance(line, cst.SimpleStatementLine) and any(
-            isinstance(part, cst.Import | cst.ImportFrom) and package in model.tree.text(part)
+            isinstance(part, cst.Import | cst.ImportFrom)
+            and any(name.startswith(package) for name in imported(part))
             for part in line.body
         )
         if names_it:

@@ -14,6 +14,7 @@ from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind
+from xladoctor.lint.rules._releases import for_older
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -168,7 +169,7 @@ def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
         if isinstance(parent, cst.BooleanOperation) and "hasattr" in model.tree.text(parent):
             return True
         child, parent = parent, model.parent(parent)
-    return False
+    return for_older(model, node)
 
 
 def replacement_fix(model: FileModel, node: cst.BaseExpression, entry: Entry) -> Fix | None:

@@ -22,8 +22,8 @@ def runs_with_xla(model: FileModel, node: cst.CSTNode) -> bool:
     with the second only where a file that speaks of XLA calls it; of what nobody is seen to call,
     where such files alone import it.
     """
-    if model.on_xla(node) is not OnXla.YES:
-        return False
+    if model.on_xla(node) is not OnXla.YES or model.in_unit_test(node):
+        return False  # a test says itself what it is for
     if model.says_xla(node):
         return True
     importers = _importers(model)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.rules._exact import assigned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop
+    from xladoctor.lint.model import CallSite, FileModel, Function, Loop
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 SAMPLER = "torch.utils.data.DistributedSampler"
@@ -60,6 +61,38 @@ def _loops_by_maker(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
         for maker in _makers(model, loop.iterates.origin):
             found.setdefault(maker, []).append(loop)
     return found
+
+
+def loops_by_callers(model: FileModel, call: CallSite) -> Sequence[tuple[Loop, CallSite]]:
+    """The loops of functions that are given the loader, and others: ``run_epoch(net, loader)``.
+
+    With the call that gives it.
+    """
+    return model.once(_loops_by_given).get(call.node, ())
+
+
+def _loops_by_given(model: FileModel) -> Mapping[cst.CSTNode, Sequence[tuple[Loop, CallSite]]]:
+    """The loops over a parameter by each call that had a part in making what one caller gives."""
+    found: dict[cst.CSTNode, list[tuple[Loop, CallSite]]] = {}
+    for loop in model.loops_of_program:
+        function = loop.function
+        if function is None or not isinstance(loop.node, cst.For):
+            continue
+        calls = model.callers(function)
+        for name in _parameters_in(model, loop.node.iter, function) if calls else ():
+            for call in calls:
+                value = call.given_to(function, name)
+                for maker in _makers(model, value and model.value(value).origin):
+                    found.setdefault(maker, []).append((loop, call))
+    return found
+
+
+def _parameters_in(model: FileModel, over: cst.CSTNode, function: Function) -> Iterator[str]:
+    """The parameters that a loop goes over, also in a bar: ``bar = tqdm(loader)``."""
+    names = [part for part in walk(over) if isinstance(part, cst.Name)]
+    bars = [made for name in names for made in assigned(model, name) if isinstance(made, cst.Call)]
+    names += [part for made in bars for part in walk(made) if isinstance(part, cst.Name)]
+    yield from dict.fromkeys(x.value for x in names if x.value in function.parameters)
 
 
 def _makers(model: FileModel, origin: cst.CSTNode | None) -> Iterable[cst.CSTNode]:

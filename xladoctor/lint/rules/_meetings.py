@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.turns import both_sides
 
 if TYPE_CHECKING:
     from xladoctor.lint.events import Event
     from xladoctor.lint.model import CallSite, FileModel, Guard
+
+#: Names of groups of cores: a collective of one waits for its cores alone.
+_GROUP = re.compile(r"(?i)(^|_)(groups?|ranks|members)$")
 
 
 def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard) -> bool:
@@ -38,6 +43,8 @@ def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard)
                 return True
     if _in_both_branches(model, event, guard) or _said_of_others_too(model, guard):
         return True
+    if _of_its_group(call, guard) or _holds_for_all(model, call, guard):
+        return True
     if guard.master is None:
         return False
     sides = [
@@ -48,6 +55,30 @@ def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard)
     arms = {guard.node for other in same for guard in model.guards(other.node)}
     paired = sides.count(True) == sides.count(False) > 0
     return paired and (empty or guard.node in arms)
+
+
+def _of_its_group(call: CallSite, guard: Guard) -> bool:
+    """``if rank not in ranks: return x`` before a collective of a group: its cores all come."""
+    if any(isinstance(part, cst.Equal | cst.NotEqual) for part in walk(guard.test)):
+        return False  # one of the group: ``dist.get_rank(group) == src``
+    asked = {part.value for part in walk(guard.test) if isinstance(part, cst.Name)}
+    if not any(_GROUP.search(name) for name in asked):
+        return False
+    group = call.argument(None, "group") or call.argument(None, "groups")
+    return group is not None or (call.function is not None and "group" in call.function.parameters)
+
+
+def _holds_for_all(model: FileModel, call: CallSite, guard: Guard) -> bool:
+    """``if everywhere or is_master: load(everywhere)``, which meets ``if everywhere:``."""
+    sides = both_sides(guard.test)
+    if sides is None or sides[2] or not guard.when or model.function_of(guard.node) is None:
+        return False
+    equal = {model.tree.text(side).strip() for side in sides[:2] if not model.value(side).local}
+    return any(
+        inner.when and model.tree.text(inner.test).strip() in equal
+        for inner in model.guards(call.node)
+        if inner.node is not guard.node
+    )
 
 
 def _of_one_tag(model: FileModel, call: CallSite, same: list[CallSite]) -> list[CallSite]:

@@ -30,8 +30,8 @@ _MOST = 300
 #: Moves what it wraps to the device by itself.
 FSDP = "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel"
 #: What gives out the parameters of a model, and what holds them as they come.
-_PARAMETERS = frozenset({"parameters", "named_parameters"})
-_HOLDERS = frozenset(
+PARAMETERS = frozenset({"parameters", "named_parameters"})
+HOLDERS = frozenset(
     {
         *("builtins.list", "builtins.tuple", "builtins.filter", "builtins.iter", "builtins.sorted"),
         *("itertools.chain", "builtins.set", "builtins.dict"),
@@ -235,7 +235,7 @@ class _Run:
             wrapped = Thing()
             self.events.append(Moved(call, self._seen_from_here(call), wrapped, always=True))
             return wrapped
-        if call.method in _PARAMETERS:
+        if call.method in PARAMETERS:
             return Thing(taken=self._taken(node, names))
         if call.name in SPAWNERS:
             return self._start(call, given)
@@ -243,7 +243,7 @@ class _Run:
             first = self._model.library.returns(call.name or "") is Returns.FIRST
             if first and given:
                 return given[0]
-            holds = call.name in _HOLDERS
+            holds = call.name in HOLDERS
             return Thing(taken=self._taken(node, names) if holds else ())
         return self._run(call, given, held)
 
@@ -310,7 +310,7 @@ class _Run:
             elif (
                 isinstance(part, cst.Call)
                 and isinstance(part.func, cst.Attribute)
-                and part.func.attr.value in _PARAMETERS
+                and part.func.attr.value in PARAMETERS
             ):
                 found.append(self._value(part.func.value, names))
         return tuple(dict.fromkeys(found))

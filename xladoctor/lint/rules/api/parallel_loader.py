@@ -22,6 +22,8 @@ def parallel_loader(model: FileModel) -> Iterator[Problem]:
     if model.target < _SINCE:
         return
     for call in model.calls(PARALLEL):
+        if call.function is not None and call.function.name == "__iter__":
+            continue  # a device loader of the program's own: it makes one for each epoch
         yield model.problem(
             call.node,
             "a ParallelLoader is good for one epoch: each further one needs another, and its "

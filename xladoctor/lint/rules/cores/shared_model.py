@@ -62,6 +62,9 @@ def _whose(
         return "of the imported module"
     if isinstance(move.receiver, cst.Attribute):
         return "of the object"
+    outer = move.function.outer if move.function is not None else None
+    if outer is not None and model.function_of(made) is outer:
+        return "of the function around"
     own = isinstance(move.receiver, cst.Name) and bool(_of_global(model, move.receiver))
     return "of the module" if shared is not None or own else "that they are given"
 
@@ -74,19 +77,34 @@ def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.Call | 
     held, device = move.receiver, move.argument(0, "device")
     if device is None or held is None or model.value(device).kind is not Kind.DEVICE:
         return None
-    if model.value(held).kind is not Kind.MODEL or move.function is None:
+    if move.function is None:
         return None
     makers: list[cst.Call] = []
+    around = _of_function_around(model, move, held) if isinstance(held, cst.Name) else []
+    if model.value(held).kind is not Kind.MODEL:
+        makers = [node for node in around if model.call(node).name == _WRAPPER]
+        return next(iter(makers), None)
     if isinstance(held, cst.Attribute):
         makers = _of_object(model, move, held, entry)
     elif isinstance(held, cst.Name):
-        makers = _of_global(model, held)
+        makers = around or _of_global(model, held)
     before = [
         node
         for node in makers or _of_start(model, held, entry) or _of_import(model, held)
         if model.on_every_core(node) is None and model.on_xla(node) is not OnXla.NO
     ]
     return before[0] if before else None
+
+
+def _of_function_around(model: FileModel, move: CallSite, held: cst.Name) -> list[cst.Call]:
+    """``net = Net()`` in the function that starts the cores, and moves in a function within it."""
+    found = [binding.node for binding in model.bindings(held.value, held)]
+    made = [node for node in found if isinstance(node, cst.Call)]
+    outer = move.function.outer if move.function is not None else None
+    outside = outer is not None and all(model.function_of(node) is outer for node in found)
+    if len(made) != 1 or not outside or len(made) < len(found) or _is_copied(model, made[0]):
+        return []
+    return made if model.on_every_core(made[0]) is None else []
 
 
 def _of_start(model: FileModel, held: cst.BaseExpression, entry: Entry) -> list[cst.Call]:

@@ -15,7 +15,12 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core
 from xladoctor.lint.rules._lightning_hooks import EVALUATED, hooks_of, is_lightning
-from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
+from xladoctor.lint.rules._loaders import (
+    DATA_LOADER,
+    loops_by_callers,
+    loops_over,
+    says_evaluation,
+)
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -47,23 +52,25 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
     if model.led_by:
         return
     sharded = list(_sharded_evaluations(model))
-    if not sharded:
+    shared = dict(_evaluations_of_both(model))
+    if not sharded and not shared:
         return
     for call in (*model.calls(*_TELLS), *_logs(model)):
         entry = model.on_every_core(call.node)
         alone = call.name == _MASTER_PRINT or model.master_only(call.node) is not None
         if entry is None or not alone or model.hot_loop(call.node) is not None:
             continue
-        metric = _metric(model, call, sharded)
+        metric = _metric(model, call, sharded) or _given_back(model, call, shared)
         if metric is None:
             continue
+        over = [*sharded, *shared.values()]
         yield model.problem(
             call.node,
             f"{snippet(model, metric)} was computed from this core's shard of the evaluation data: "
             "what the master core tells is the metric of one shard",
             suggestion='reduce it first, on all cores: xm.mesh_reduce("metric", metric, mean)',
             related=[
-                *(model.place(loop.node, "goes over this core's shard") for loop in sharded[:1]),
+                *(model.place(loop.node, "goes over this core's shard") for loop in over[:1]),
                 *entry_places(model, entry),
             ],
         )
@@ -113,6 +120,31 @@ def _sharded_evaluations(model: FileModel) -> Iterator[Loop]:
         for loop in loops_over(model, maker):
             if loop.kind is LoopKind.EVAL and not _is_reduced(model, loop):
                 yield loop
+
+
+def _evaluations_of_both(model: FileModel) -> Iterator[tuple[cst.CSTNode, Loop]]:
+    """``run_epoch(net, val_loader)``, of a function that trains too: the call, and its loop."""
+    for maker in model.calls(DATA_LOADER):
+        sampler = maker.keywords.get("sampler")
+        if sampler is None or model.value(sampler).kind is not Kind.SAMPLER:
+            continue
+        for loop, call in loops_by_callers(model, maker):
+            if says_evaluation(model, maker.node) and not _is_reduced(model, loop):
+                yield call.node, loop
+
+
+def _given_back(
+    model: FileModel, call: CallSite, shared: dict[cst.CSTNode, Loop]
+) -> cst.BaseExpression | None:
+    """A name that holds nothing but what such evaluations gave."""
+    for argument in call.node.args if shared else ():
+        for node in walk(argument.value):
+            if not isinstance(node, cst.Name):
+                continue
+            made = list(_values(model, node))
+            if made and all(one in shared for one in made) and model.value(node).kind in _KINDS:
+                return node
+    return None
 
 
 def _is_reduced(model: FileModel, loop: Loop) -> bool:

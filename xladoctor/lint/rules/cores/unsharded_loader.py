@@ -12,7 +12,14 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
-from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER, bound_name, loops_over
+from xladoctor.lint.rules._loaders import (
+    DATA_LOADER,
+    SAMPLER,
+    bound_name,
+    loops_by_callers,
+    loops_over,
+    says_evaluation,
+)
 from xladoctor.lint.rules._trainers_loaders import of_each_core
 
 if TYPE_CHECKING:
@@ -55,11 +62,14 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             continue  # it has a sampler of its own then, if it is true
         if (not others and len(call.positional) > 3) or _sharded_dataset(model, call):
             continue
-        loops = [loop for loop in loops_over(model, call) if loop.kind is not LoopKind.OTHER]
+        given = (loop for loop, _ in loops_by_callers(model, call))
+        over = loops_over(model, call) or dict.fromkeys(given)
+        loops = [loop for loop in over if loop.kind is not LoopKind.OTHER]
         entry = _entry(model, call, loops)
         if entry is None or all(model.master_only(loop.node) is not None for loop in loops):
             continue  # only the master goes over it, and that is XLA418's to tell
         training = any(loop.kind is LoopKind.STEP for loop in loops)
+        training = training and not says_evaluation(model, call.node)
         yield model.problem(
             call.node,
             "every core goes over the whole dataset"

@@ -39,7 +39,7 @@ def lightning_step_logging(model: FileModel) -> Iterator[Problem]:
     yield from _each_batch(model)
     for call in model.calls(*_TRAINERS):
         every = given(model, call).get("log_every_n_steps")
-        if every is not None and model.literal(every) == 1:
+        if every is not None and model.literal(every) == 1 and not model.in_unit_test(call.node):
             yield model.problem(
                 every,
                 "the logger reads what training_step logs on every step: the host waits for the "

@@ -86,7 +86,11 @@ def _words(event: Event, loop: Loop) -> tuple[str, str]:
         spelled = event.call.name or f".{event.call.method}"
         if processed(event.call):
             return f"`{event.call.written}()` reads", _PROCESSED
-        advice = "log every 100 steps in a step closure: xm.add_step_closure(log, args=(...))"
+        advice = (
+            "keep what it is given in lists on the device, and give it all after the loop"
+            if loop.kind is LoopKind.EVAL
+            else "log every 100 steps in a step closure: xm.add_step_closure(log, args=(...))"
+        )
         return f"`{spelled}()` reads", _ADVICE.get(spelled, advice)
     spelled = '.to("cpu")' if event.call.method == "to" else f".{event.call.method}()"
     return f"`{spelled}` reads", accumulate_advice(loop)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.words import XLA_WORDS, words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cuda import runs_with_xla
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
+#: Words of names that count GPUs.
+_GPUS = frozenset({"gpu", "gpus", "ngpu", "ngpus"})
+
 
 @rule("XLA709")
 def data_parallel(model: FileModel) -> Iterator[Problem]:
@@ -22,7 +26,7 @@ def data_parallel(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
-        if runs_with_xla(model, call.node):
+        if runs_with_xla(model, call.node) and not _where_gpus_are(model, call):
             yield model.problem(
                 call.node,
                 "nn.DataParallel splits batches over GPUs: on XLA the model runs on one device and "
@@ -30,6 +34,12 @@ def data_parallel(model: FileModel) -> Iterator[Problem]:
                 suggestion="start one process per core with torch_xla.launch, or use SPMD",
                 fix=_fix(model, call),
             )
+
+
+def _where_gpus_are(model: FileModel, call: CallSite) -> bool:
+    """``if args.n_gpu > 1 and not quantized:``, which no program for XLA devices counts."""
+    asked = [words(model.tree.text(each.test)) for each in model.guards(call.node) if each.when]
+    return any(said & _GPUS and not said & XLA_WORDS for said in asked)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

@@ -24,7 +24,7 @@ _OWN = (
 @rule("XLA731")
 def matmul_precision(model: FileModel) -> Iterator[Problem]:
     """Find switches for exact float32 products in files for XLA devices only."""
-    if not model.is_xla or any(True for _ in model.calls(*_OWN)) or "cuda.is_av" in model.text:
+    if not model.is_xla or any(True for _ in model.calls(*_OWN)) or _for_gpus(model):
         return
     for node, asked in _switches(model):
         if model.guards(node):
@@ -35,6 +35,11 @@ def matmul_precision(model: FileModel) -> Iterator[Problem]:
             "all the same",
             suggestion='torch_xla.backends.set_mat_mul_precision("highest")',
         )
+
+
+def _for_gpus(model: FileModel) -> bool:
+    """Whether the file has a word for GPUs as well: it asks for one, or sets up cuBLAS."""
+    return any(word in model.text for word in ("cuda.is_av", "CUBLAS_"))
 
 
 def _switches(model: FileModel) -> Iterator[tuple[cst.CSTNode, str]]:

@@ -18,6 +18,7 @@ from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
+from xladoctor.lint.rules._short_batches import leaves_short_ones_out
 from xladoctor.lint.rules._sliced_batches import sliced_batches
 from xladoctor.lint.rules._sources import default, sources
 
@@ -65,7 +66,9 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             continue
         if _divides(model, call) or endless(model, call) or cut_to_batches(model, call):
             continue
-        if training is not None and _returns_first(model, training):
+        if training is not None and (
+            _returns_first(model, training) or leaves_short_ones_out(model, training)
+        ):
             continue
         if loops and all(_goes_elsewhere(model, loop) for loop in loops):
             continue

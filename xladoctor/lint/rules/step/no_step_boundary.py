@@ -128,7 +128,7 @@ def _denoising(model: FileModel) -> Iterator[Problem]:
         ran = next((call for call in calls if _runs_on_device(model, call)), None)
         if ran is None or not_here(model, loop.node):
             continue
-        if any(model.effects.ends_graph(call) or call.method in _READS for call in calls):
+        if any(model.effects.ends_graph(call) or _fetches(model, call) for call in calls):
             continue
         if any(
             call.target is None
@@ -207,7 +207,9 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
 
 
 def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
-    if any(call.method in _READS or _reads(model, call) for call in calls) or _shows(model, loop):
+    if any(_fetches(model, call, sure=True) or _reads(model, call) for call in calls) or _shows(
+        model, loop
+    ):
         # Each read runs what it needs: another matter (XLA101). What it does not need waits.
         kept = piled_up(model, loop, calls)
         if kept is not None:
@@ -233,6 +235,20 @@ def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iter
 def _reads(model: FileModel, call: CallSite) -> bool:
     """``metric.add_batch(predictions=predictions)``: a library that reads what it is given."""
     return any(event.effect is Effect.READ for event in model.effects.by_call(call))
+
+
+def _fetches(model: FileModel, call: CallSite, *, sure: bool = False) -> bool:
+    """``x.cpu()`` and ``x.to("cpu")``, which run what they need.
+
+    ``sure``: only of what is known to be on the device.
+    """
+    if call.method != "to" or call.receiver is None:
+        return call.method in _READS
+    if sure and not model.value(call.receiver).is_device_tensor:
+        return False
+    to = call.argument(0, "device")
+    made = to.args[0].value if isinstance(to, cst.Call) and to.args else to  # torch.device("cpu")
+    return made is not None and model.literal(made) == "cpu"
 
 
 def _shows(model: FileModel, loop: Loop) -> bool:

@@ -11,7 +11,13 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
 from xladoctor.lint.rules._lightning_hooks import is_lightning
-from xladoctor.lint.rules._moved_later import FSDP, makes_optimizer, moved_later
+from xladoctor.lint.rules._moved_later import (
+    FSDP,
+    HOLDERS,
+    PARAMETERS,
+    makes_optimizer,
+    moved_later,
+)
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, not_here
 
@@ -22,9 +28,9 @@ if TYPE_CHECKING:
 
 #: Functions that hand a model on to one another.
 _DEPTH = 3
-_PARAMETERS = frozenset({"parameters", "named_parameters"})
-_LISTS = frozenset({"builtins.list", "builtins.tuple"})
 _MADE_AT_ONCE = cst.List | cst.ListComp | cst.Tuple
+#: What asks for what it is given only when somebody goes over it.
+_ASKS_LATER = frozenset({"builtins.filter", "builtins.iter", "itertools.chain"})
 
 
 @rule("XLA305")
@@ -155,9 +161,14 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
 def _owners(model: FileModel, maker: CallSite) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
     """What stands before ``.parameters()`` in the optimizer's arguments, and when it is asked.
 
-    A list of groups that is made before asks then; a generator asks when it is used.
+    A list of groups that is made before asks then; a generator asks when it is used. A part of a
+    model (``net.head.parameters()``) is moved with it.
     """
-    yield from _asked_in(model, maker.node, maker.node, _DEPTH)
+    for owner, taken in _asked_in(model, maker.node, maker.node, _DEPTH):
+        yield owner, taken
+        while isinstance(owner, cst.Attribute) and not is_name(owner.value, "self"):
+            owner = owner.value
+            yield owner, taken
 
 
 def _asked_in(
@@ -168,7 +179,7 @@ def _asked_in(
         if (
             isinstance(part, cst.Call)
             and isinstance(part.func, cst.Attribute)
-            and part.func.attr.value in _PARAMETERS
+            and part.func.attr.value in PARAMETERS
         ):
             yield part.func.value, taken
         elif isinstance(part, cst.Call):
@@ -180,17 +191,31 @@ def _asked_in(
                 yield from ((owner, taken) for owner in models)
         elif isinstance(part, cst.Name) and depth:
             for value in assigned(model, part):
-                call = model.call(value) if isinstance(value, cst.Call) else None
-                if call is not None and _asks_later(call):
-                    yield from _asked_in(model, value, taken, depth - 1)
-                elif isinstance(value, _MADE_AT_ONCE) or (call and call.name in _LISTS):
+                if isinstance(value, _MADE_AT_ONCE):
                     yield from _asked_in(model, value, value, depth - 1)
+                else:
+                    yield from _given_out(model, value, taken, depth - 1)
             yield from _filled(model, part)
 
 
-def _asks_later(call: CallSite) -> bool:
-    """``net.parameters()``, and what goes over it: nothing is asked before somebody does."""
-    return call.method in _PARAMETERS or call.name in {"builtins.filter", "itertools.chain"}
+def _given_out(
+    model: FileModel, value: cst.BaseExpression, taken: cst.CSTNode, depth: int
+) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
+    """``chosen = filter(is_trained, net.parameters())``, ``params = list(net.parameters())``."""
+    if isinstance(value, cst.GeneratorExp):
+        yield from _asked_in(model, value.for_in.iter, taken, depth)
+    if not isinstance(value, cst.Call):
+        return
+    if isinstance(value.func, cst.Attribute) and value.func.attr.value in PARAMETERS:
+        yield value.func.value, taken
+        return
+    name = model.name(value.func)
+    for item in value.args if name in HOLDERS else ():
+        when = taken if name in _ASKS_LATER else value
+        if isinstance(item.value, cst.Name) and depth:
+            yield from _asked_in(model, item.value, when, depth - 1)
+        else:
+            yield from _given_out(model, item.value, when, depth)
 
 
 def _moves(model: FileModel, call: CallSite) -> bool:
@@ -216,7 +241,7 @@ def _filled(model: FileModel, name: cst.Name) -> Iterator[tuple[cst.BaseExpressi
             if (
                 isinstance(part, cst.Call)
                 and isinstance(part.func, cst.Attribute)
-                and part.func.attr.value in _PARAMETERS
+                and part.func.attr.value in PARAMETERS
             ):
                 yield part.func.value, loop.node
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
+
+import libcst as cst
 
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
@@ -42,11 +45,21 @@ def _replaces(model: FileModel) -> bool:
     return any(text.endswith(_REPLACED) for text in model.assigned)
 
 
+def _tried(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
+    """The outermost ``try`` around a node: what is turned on in it fails later, in a step."""
+    around = model.tree.ancestors(node)
+    inside = itertools.takewhile(lambda x: not isinstance(x, cst.FunctionDef | cst.Lambda), around)
+    tries = [x for x in inside if isinstance(x, cst.Try)]
+    return tries[-1] if tries else node
+
+
 def _turned_on(model: FileModel) -> Iterator[Problem]:
     """``model.gradient_checkpointing_enable()``, which brings torch's own function along."""
     for call in model.methods(*_ENABLES):
         brought = any("checkpoint" in model.tree.text(given) for given in call.positional)
-        if brought or call.target is not None or model.on_xla(call.node) is not OnXla.YES:
+        if brought or call.target is not None:
+            continue
+        if model.on_xla(_tried(model, call.node)) is not OnXla.YES:
             continue
         yield model.problem(
             call.node,
