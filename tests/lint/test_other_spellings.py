@@ -441,3 +441,30 @@ def test_a_list_of_parameters_is_made_when_it_gets_its_name(taken):
     assert "XLA305" in codes(program)
     lazy = program.replace(taken, "net.parameters()")
     assert "XLA305" not in codes(lazy)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "accelerator = Accelerator(logging_dir=folder)  # here",
+        (
+            'options = {}\n    options["logging_dir"] = folder  # here\n'
+            "    accelerator = Accelerator(**options)"
+        ),
+        (
+            "options = dict()\n    options.update(logging_dir=folder)  # here\n"
+            "    accelerator = Accelerator(log_with='all', **options)"
+        ),
+    ],
+)
+def test_removed_arguments_that_a_dictionary_gets_later(lines):
+    program = f"""
+import torch_xla
+from accelerate import Accelerator
+
+def main(folder):
+    {lines}
+    return accelerator
+"""
+    assert rows(program, "XLA906") == marked(program)
+    assert rows(program.replace("logging_dir", "project_dir"), "XLA906") == []

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._questions import old_questions
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
 
 def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
     elsewhere = model.on_xla(call.node) is not OnXla.YES
-    for keyword, value in call.keywords.items():
+    asked = given(model, call)
+    for keyword, value in asked.items():
         if keyword == "fp16" and model.on_xla(call.node) is not OnXla.NO:
             yield model.problem(
                 value,
@@ -68,7 +70,7 @@ def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
                 suggestion="call it project_dir",
                 fix=_renamed(model, call, value, "project_dir"),
             )
-    moved = [keyword for keyword in call.keywords if keyword in _LOADERS]
+    moved = [keyword for keyword in asked if keyword in _LOADERS]
     for keyword in moved:
         ignored = keyword == "split_batches"
         what = (
@@ -77,7 +79,7 @@ def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
             else f"Accelerate 1.0 removed {keyword} here: Accelerator raises TypeError"
         )
         yield model.problem(
-            call.keywords[keyword],
+            asked[keyword],
             what,
             suggestion=f"write dataloader_config=DataLoaderConfiguration({keyword}=...)",
             fix=_configured(model, call, moved) if keyword == moved[0] else None,
@@ -94,11 +96,11 @@ def _renamed(model: FileModel, call: CallSite, value: cst.BaseExpression, new: s
 
 def _fp16_fix(model: FileModel, call: CallSite, value: cst.BaseExpression) -> Fix | None:
     """bfloat16 for ``fp16=True``; ``fp16=False`` asked for what Accelerate does anyway."""
-    given = model.literal(value)
-    if given is False:
+    said = model.literal(value)
+    if said is False:
         return model.fix("Remove fp16", model.remove_argument(call.node, value), safe=True)
     argument = call.written_as(value)
-    if given is not True or argument is None or "mixed_precision" in call.keywords:
+    if said is not True or argument is None or "mixed_precision" in call.keywords:
         return None
     written = model.replace(argument, 'mixed_precision="bf16"')
     return model.fix("Train in bfloat16", written, safe=False)
