@@ -42,6 +42,8 @@ def in_loop(lines):
         "if step % 50 == 0:\n    print(loss.item())",
         "due = step % 50 == 0\nif due:\n    print(loss.item())",
         "due = not step % 50\nif due:\n    print(loss.item())",
+        "due = step % 50 == 0\nif due and limit:\n    print(loss.item())",
+        "loud = limit > 3\ndue = not step % 50\nif loud and due:\n    print(loss.item())",
         "if not step % 50 == 0:\n    continue\nprint(loss.item())",
         "if not step % 50 == 0:\n    pass\nelse:\n    print(loss.item())",
         "if step % 50 == 0:\n    pass\nelse:\n    continue\nprint(loss.item())",

@@ -89,4 +89,17 @@ def _of_evaluation(model: FileModel, tensor: cst.BaseExpression) -> bool:
 
 def _every_so_often(model: FileModel, node: cst.CSTNode) -> Guard | None:
     """The condition with a remainder in it, not one for the first or last step."""
-    return next((g for g in model.guards(node) if "%" in model.tree.text(g.test)), None)
+    return next((g for g in model.guards(node) if _asks_remainder(model, g.test)), None)
+
+
+def _asks_remainder(model: FileModel, test: cst.BaseExpression, depth: int = 2) -> bool:
+    """``step % 50 == 0``, and ``due and loud`` where ``due`` is that."""
+    if "%" in model.tree.text(test):
+        return True
+    names = (part for part in walk(test) if isinstance(part, cst.Name)) if depth else ()
+    made = (model.assigned_once(name) for name in names)
+    return any(
+        isinstance(one, cst.Comparison | cst.BooleanOperation | cst.UnaryOperation)
+        and _asks_remainder(model, one, depth - 1)
+        for one in made
+    )
