@@ -470,3 +470,41 @@ def main(folder):
 """
     assert rows(program, "XLA906") == marked(program)
     assert rows(program.replace("logging_dir", "project_dir"), "XLA906") == []
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("model.eval()", True),
+        ("prepare(model)", True),
+        ("prepare(model)\n    model.train()", False),
+        ("restore(model)", False),
+    ],
+)
+def test_a_model_that_a_helper_makes_ready_for_evaluation(first, told):
+    program = f"""
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+def prepare(model):
+    model.eval()
+    return 0
+
+def restore(model):
+    model.eval()
+    model.train()
+
+def score(model, loader):
+    device = torch_xla.device()
+    model.to(device)
+    {first}
+    right = 0
+    for x, y in pl.MpDeviceLoader(loader, device):
+        right += model(x).argmax(1).eq(y).sum()
+    return right.item()
+"""
+    assert ("XLA320" in codes(program)) is told
+    off = program.replace("def score", "@torch.no_grad()\ndef score").replace(
+        "import torch_xla\n", "import torch\nimport torch_xla\n", 1
+    )
+    assert "XLA320" not in codes(off)

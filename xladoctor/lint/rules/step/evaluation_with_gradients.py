@@ -89,15 +89,26 @@ def _made_ready(model: FileModel, loop: Loop) -> CallSite | None:
 
     Or in a caller of a function whose name says that it evaluates.
     """
-    before = [
+    here = (
         call
-        for call in model.methods("train", "eval")
+        for call in model.calls()
         if call.function is loop.function and in_order(model, call.node, loop.node)
-    ]
+    )
+    before = [made for call in here if (made := _prepares(model, call)) is not None]
     if before or loop.function is None or not words(loop.function.name) & _EVALUATES:
         return before[-1] if before and before[-1].method == "eval" else None
     homes = {call.function for call in model.callers(loop.function)}
     return next((call for call in model.methods("eval") if call.function in homes), None)
+
+
+def _prepares(model: FileModel, call: CallSite) -> CallSite | None:
+    """``model.eval()``, ``model.train()``; also the only one in a helper, if it is ``eval()``."""
+    if call.method in {"train", "eval"}:
+        return call
+    if not isinstance(call.target, Function):
+        return None
+    inner = [one for one in model.reached(call.node) if one.method in {"train", "eval"}]
+    return inner[0] if len(inner) == 1 and inner[0].method == "eval" else None
 
 
 def _whole(model: FileModel, loop: Loop) -> cst.CSTNode:
