@@ -41,6 +41,13 @@ def test_the_master_reads_what_is_still_pending():
     assert [(row, "XLA425") for row in rows(PROGRAM, "XLA425")] == sorted(marks(PROGRAM))
 
 
+@pytest.mark.parametrize(("on", "told"), [("True", False), ("False", True)])
+def test_nothing_is_pending_in_eager_mode(on, told):
+    eager = f"    torch_xla.experimental.eager_mode({on})\n    device = torch_xla.device()"
+    program = PROGRAM.replace("    device = torch_xla.device()", eager)
+    assert bool(rows(program, "XLA425")) is told
+
+
 @pytest.mark.parametrize(
     "read",
     [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.rules._protocol import EAGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,9 +19,19 @@ PASSIVE = frozenset({Kind.LOADER, Kind.CONTAINER, Kind.CPU_TENSOR, Kind.ARRAY, K
 
 
 def waits_in_graph(model: FileModel, call: CallSite) -> bool:
-    """Whether a call by itself adds a collective that waits in the graph until that is run."""
+    """Whether a call by itself adds a collective that waits in the graph until that is run.
+
+    In eager mode (``torch_xla.experimental.eager_mode(True)``) nothing waits.
+    """
     name = model.effects.name(call)
-    return name is not None and name.pending and not model.effects.ends_graph(call)
+    if name is None or not name.pending or model.effects.ends_graph(call):
+        return False
+    return not any(_turns_eager_on(model, other) for other in model.calls(EAGER))
+
+
+def _turns_eager_on(model: FileModel, call: CallSite) -> bool:
+    mode = call.argument(0, "enable")
+    return mode is not None and model.literal(mode) is True
 
 
 def now_and_then(model: FileModel, end: cst.CSTNode, node: cst.CSTNode) -> bool:

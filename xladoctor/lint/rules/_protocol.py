@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.effects import OPTIMIZER_STEP
 from xladoctor.lint.library import Effect
 
-__all__ = ["OPTIMIZER_STEP", "REDUCE", "compiles", "reduces_gradients", "steps_optimizer"]
+__all__ = ["EAGER", "OPTIMIZER_STEP", "REDUCE", "compiles", "reduces_gradients", "steps_optimizer"]
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
 REDUCE = "torch_xla.core.xla_model.reduce_gradients"
+EAGER = "torch_xla.experimental.eager_mode"
 ALL_REDUCE = ("torch_xla.core.xla_model.all_reduce",)
 
 #: Names (and beginnings of names) of what compiles or runs the step by itself.
 _COMPILES = (
     "torch_xla.compile",
-    "torch_xla.experimental.eager_mode",
+    EAGER,
     "torch_xla.experimental.compile",
     "torch_xla.experimental.eager",
     "torch_xla.experimental.stablehlo",

@@ -11,14 +11,13 @@ from xladoctor import catalogue
 from xladoctor.lint import family
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SHELL, is_off, settings
+from xladoctor.lint.rules._protocol import EAGER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel, Problem
     from xladoctor.lint.model.problems import Place
-
-_EAGER = "torch_xla.experimental.eager_mode"
 
 
 @functools.cache
@@ -50,7 +49,7 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
             if name in known and not line[match.end() - 1 :].startswith("=0"):
                 yield _problem(model, model.place_of_row(number), name, known[name])
     yield from _modes(model, known)
-    for call in model.calls(_EAGER):
+    for call in model.calls(EAGER):
         mode = call.argument(0, "enable")
         if mode is None or model.literal(mode) is not True or _meant(model, call.node):
             continue
