@@ -1,0 +1,175 @@
+"""What rules about files share: whether all cores compute the same, as for a path."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Class, Function, Kind
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.rules._cores import SETTINGS, asks_for_core, differs
+from xladoctor.lint.rules._sources import gone_over
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xladoctor.lint.model import FileModel
+    from xladoctor.lint.model.definitions import Binding
+
+#: Words of names whose values each process has for itself, or that change with each call.
+_OWN = re.compile(
+    r"(?i)(?<![a-z])(te?mp|unique|uuid|guid|random|rand|now|today|time|timestamp|date|pid|hostname"
+    r"|next|batch|wandb|local|rank|ordinal|replica|worker|shard)(?![a-z])"
+)
+_ENVIRONMENT = frozenset({"os.getenv", "os.environ.get"})
+#: What each core has a share of.
+_DATA = re.compile(r"(?i)load|data|batch|sampl")
+
+
+def same_everywhere(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether nothing says that what an expression gives is another one on each core.
+
+    All cores run one program with one command line. What is not seen (settings, a parameter that
+    another file gives) is equal on them, unless its name speaks of the core, of the time or of a
+    batch.
+
+    Args:
+        model: The file.
+        node: An expression that every core evaluates.
+
+    Returns:
+        False also where it is made of a kind of expression that is not looked into.
+    """
+    return _Question(model).same(node)
+
+
+class _Question:
+    """One look at what an expression is made of, each part of which is asked about once."""
+
+    def __init__(self, model: FileModel) -> None:
+        self._model = model
+        self._asked: set[cst.CSTNode] = set()
+
+    def same(self, node: cst.BaseExpression) -> bool:
+        if node in self._asked:
+            return True  # it is what is being asked, or was
+        self._asked.add(node)
+        if differs(self._model, node) or self._model.value(node).local:
+            return False
+        if isinstance(node, cst.Name):
+            return self._name(node)
+        if isinstance(node, cst.Attribute):
+            return self._attribute(node)
+        if isinstance(node, cst.Call):
+            return self._call(node)
+        parts = _parts(node)
+        return parts is not None and self._all(parts)
+
+    def _all(self, nodes: Iterable[cst.BaseExpression | None]) -> bool:
+        return all(self.same(node) for node in nodes if node is not None)
+
+    def _attribute(self, node: cst.Attribute) -> bool:
+        if _is_setting(node.value):
+            return True
+        if _OWN.search(node.attr.value):
+            return False
+        function = self._model.function_of(node)
+        if is_name(node.value, "self") and function is not None and function.owner is not None:
+            return self._all(self._model.kept(function.owner).get(node.attr.value, ()))
+        return self.same(node.value)
+
+    def _call(self, node: cst.Call) -> bool:
+        call = self._model.call(node)
+        if _OWN.search(call.name or call.last or ""):
+            return False
+        if call.name in _ENVIRONMENT and _OWN.search(self._model.tree.text(node)):
+            return False
+        target = call.target
+        if isinstance(target, Class | Function) and asks_for_core(self._model, target.node):
+            return False
+        return self._all([*(argument.value for argument in node.args), call.receiver])
+
+    def _name(self, node: cst.Name) -> bool:
+        if _is_setting(node):
+            return True
+        return _OWN.search(node.value) is None and all(
+            self._binding(node, binding) for binding in self._model.bindings(node.value, node)
+        )
+
+    def _binding(self, node: cst.Name, binding: Binding) -> bool:
+        if binding.kind == "assign":
+            return isinstance(binding.node, cst.BaseExpression) and self.same(binding.node)
+        if binding.kind == "param":
+            return self._parameter(node)
+        if binding.kind == "other":
+            # A loop variable: an epoch or a step counter is equal, a value of a batch is not.
+            if self._model.value(node).kind is Kind.NUMBER:
+                return True
+            given = _taken_from(self._model, binding.node)
+            return given is not None and self.same(given)
+        return binding.kind in {"import", "function", "class"}
+
+    def _parameter(self, node: cst.Name) -> bool:
+        model, name = self._model, node.value
+        functions = model.functions_around(node)
+        function = next((x for x in functions if name in (*x.parameters, *x.keyword_only)), None)
+        if function is None:
+            return False
+        calls = model.callers(function)
+        if function.is_bound and function.name == "__init__":
+            calls = [call for call in model.calls() if call.target is function.owner]
+        if not calls:
+            entry = model.on_every_core(node)
+            started = entry is not None and entry.function is function and entry.call is not None
+            # What starts the cores gives each its number, and passes on the rest.
+            return not started or function.place(name) != 0
+        return self._all(call.given_to(function, name) for call in calls)
+
+
+def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
+    """What an expression is made of; None for kinds that are not looked into."""
+    if isinstance(node, cst.SimpleString | cst.Integer | cst.Float):
+        return []
+    if isinstance(node, cst.FormattedString):
+        return [x.expression for x in node.parts if isinstance(x, cst.FormattedStringExpression)]
+    if isinstance(node, cst.BinaryOperation | cst.BooleanOperation | cst.ConcatenatedString):
+        return [node.left, node.right]
+    if isinstance(node, cst.UnaryOperation):
+        return [node.expression]
+    if isinstance(node, cst.IfExp):
+        return [node.test, node.body, node.orelse]
+    if isinstance(node, cst.Comparison):
+        return [node.left, *(one.comparator for one in node.comparisons)]
+    if isinstance(node, cst.Tuple | cst.List):
+        return [one.value for one in node.elements]
+    if isinstance(node, cst.Dict):
+        return [one.value for one in node.elements]
+    if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
+        return [node.elt, node.for_in.iter]
+    if isinstance(node, cst.Subscript):
+        places = [one.slice.value for one in node.slice if isinstance(one.slice, cst.Index)]
+        keys = (one for one in places if isinstance(one, cst.SimpleString))
+        return None if any(_OWN.search(one.value) for one in keys) else [node.value, *places]
+    return None
+
+
+def _is_setting(node: cst.BaseExpression) -> bool:
+    """Whether an expression is by its name the program's settings."""
+    last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
+    return isinstance(last, str) and last.lower() in SETTINGS
+
+
+def _taken_from(model: FileModel, target: cst.CSTNode | None) -> cst.BaseExpression | None:
+    """``folder, name = os.path.split(path)``, ``for name in names``; not what goes over data."""
+    for parent in model.tree.ancestors(target) if target is not None else ():
+        if isinstance(parent, cst.Assign | cst.AugAssign):
+            return parent.value
+        if isinstance(parent, cst.For | cst.CompFor):
+            within = [*gone_over(model, parent.iter)]
+            data = any(_DATA.search(model.tree.text(one)) for one in within)
+            return None if data else within[-1]
+        if not isinstance(parent, cst.Tuple | cst.List | cst.Element | cst.AssignTarget):
+            break
+    return None
