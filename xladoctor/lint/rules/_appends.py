@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 #: Methods of a file, and of what ``csv`` makes of one.
 _WRITES = frozenset({"write", "writelines", "writerow", "writerows", "writeheader"})
 
+#: Prints to a file, on the master core alone.
+_BY_MASTER = "torch_xla.core.xla_model.master_print"
+
 
 def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """The path to which all cores append the same kind of line.
@@ -41,6 +44,7 @@ def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None
         return None
     told = any(
         every_core(model, write.node) is not None
+        and write.name != _BY_MASTER
         and not _in_evaluation(model, write)
         and not _of_one_core(model, write)
         for write in writes

@@ -54,8 +54,6 @@ SETTINGS = frozenset(
         "settings",
     }
 )
-#: What Lightning counts, on all cores alike.
-_COUNTED = frozenset({"current_epoch", "global_step"})
 #: What starts the cores as processes, and where it is told how (spawned unless it says so).
 _STARTS = {"torch_xla.distributed.xla_multiprocessing.spawn": 5, "torch_xla.launch": 2}
 #: Words of a line that says from which core it comes.

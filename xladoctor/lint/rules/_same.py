@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 #: Words of names whose values each process has for itself, or that change with each call.
 _OWN = re.compile(
     r"(?i)(?<![a-z])(te?mp|unique|uuid|guid|random|rand|now|today|time|timestamp|date|pid|hostname"
-    r"|next|batch|wandb|local|rank|ordinal|replica|worker|shard)(?![a-z])"
+    r"|next|batch|wandb|rank|ordinal|replica|worker|shard)(?![a-z])"
 )
+#: What Lightning counts, on all cores alike.
+_COUNTED = frozenset({"current_epoch", "global_step"})
 _ENVIRONMENT = frozenset({"os.getenv", "os.environ.get"})
 #: What each core has a share of.
 _DATA = re.compile(r"(?i)load|data|batch|sampl")
@@ -71,7 +73,7 @@ class _Question:
         return all(self.same(node) for node in nodes if node is not None)
 
     def _attribute(self, node: cst.Attribute) -> bool:
-        if _is_setting(node.value):
+        if _is_setting(node.value) or node.attr.value in _COUNTED:
             return True
         if _OWN.search(node.attr.value):
             return False
@@ -82,7 +84,7 @@ class _Question:
 
     def _call(self, node: cst.Call) -> bool:
         call = self._model.call(node)
-        if _OWN.search(call.name or call.last or ""):
+        if _OWN.search(call.name or call.last or "") or self._is_given(node.func):
             return False
         if call.name in _ENVIRONMENT and _OWN.search(self._model.tree.text(node)):
             return False
@@ -90,6 +92,12 @@ class _Question:
         if isinstance(target, Class | Function) and asks_for_core(self._model, target.node):
             return False
         return self._all([*(argument.value for argument in node.args), call.receiver])
+
+    def _is_given(self, called: cst.BaseExpression) -> bool:
+        """``stamp()``, where a caller gives the function: nobody sees what it makes."""
+        return isinstance(called, cst.Name) and any(
+            binding.kind == "param" for binding in self._model.bindings(called.value, called)
+        )
 
     def _name(self, node: cst.Name) -> bool:
         if _is_setting(node):
@@ -122,9 +130,10 @@ class _Question:
             calls = [call for call in model.calls() if call.target is function.owner]
         if not calls:
             entry = model.on_every_core(node)
-            started = entry is not None and entry.function is function and entry.call is not None
+            if entry is None or entry.function is not function:
+                return function.name == "__init__"
             # What starts the cores gives each its number, and passes on the rest.
-            return not started or function.place(name) != 0
+            return entry.call is None or function.place(name) != 0
         return self._all(call.given_to(function, name) for call in calls)
 
 

@@ -128,8 +128,9 @@ def _each_token(model: FileModel) -> Iterator[Problem]:
             call.node,
             "generate reads on the host after each token whether all texts have ended: as many "
             f"graphs and waits as there are tokens{writing.often}",
-            suggestion="generate seldom, or in a loop of your own over a fixed number of "
-            "tokens that keeps what has ended as a mask on the device",
+            suggestion=("generate seldom, or " if writing.often else "generate ")
+            + "in a loop of your own over a fixed number of tokens that keeps what has ended as a "
+            "mask on the device",
             related=writing.related,
         )
 
