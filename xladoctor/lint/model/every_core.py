@@ -115,9 +115,15 @@ class EveryCore:
                 continue
             for target in targets:
                 if isinstance(target, Class):
-                    yield from target.methods.values()
+                    yield from self._of_object(target)
                 else:
                     yield target
         for inner in self._tree.functions.values():
             if inner.outer is function and inner.owner is None:
                 yield inner
+
+    def _of_object(self, cls: Class) -> Iterator[Function]:
+        """What making an object runs, and may: what nobody here calls, others may call."""
+        for method in cls.methods.values():
+            if method.name == "__init__" or not self._flow.callers(method):
+                yield method

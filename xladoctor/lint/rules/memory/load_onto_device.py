@@ -29,7 +29,7 @@ _DEVICE_LOADERS = (f"{_LOADERS}ParallelLoader", f"{_LOADERS}MpDeviceLoader")
 
 @rule("XLA720")
 def load_onto_device(model: FileModel) -> Iterator[Problem]:
-    """Find ``map_location`` that is certainly an XLA device."""
+    """Find ``map_location`` that is an XLA device, or is one where the program runs on XLA."""
     if not model.is_xla:
         return
     for call in model.calls(*_LOADS):
@@ -49,7 +49,9 @@ def _is_xla(model: FileModel, node: cst.BaseExpression) -> bool:
         text = model.literal(node)
         return isinstance(text, str) and text.startswith("xla")
     value = model.value(node)
-    return value.kind is Kind.DEVICE and value.certain
+    # A parameter of that name may be the CPU; what asks for the device in sight is none there.
+    made = value.origin is not None and model.on_xla(node) is not OnXla.NO
+    return value.kind is Kind.DEVICE and (value.certain or made)
 
 
 def _is_of_framework(model: FileModel, node: cst.BaseExpression) -> bool:
