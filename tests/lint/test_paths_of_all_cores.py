@@ -142,3 +142,48 @@ def main(folder, out, done):
     xmp.spawn(_mp_fn, args=(folder, out, done))
 """
     assert len(rows(START + program, "XLA406")) == 1
+
+
+ALONE = """
+def first():
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+class Saver:
+    def __init__(self, path):
+        self.path = path
+
+    def on_end(self):
+        with open(self.path, "w") as out:
+            out.write("x")
+
+
+def _mp_fn(index, path):
+    hooks = []
+    if ASKED:
+        hooks.append(Saver(path))
+        with open("a.json", "w") as out:
+            out.write("x")
+    for hook in hooks:
+        hook.on_end()
+
+
+def main(path):
+    xmp.spawn(_mp_fn, args=(path,))
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("index == 0", []),
+        ("first()", []),
+        ("os.environ['RANK'] == '0'", []),
+        ("int(os.getenv('LOCAL_RANK')) == 0", []),
+        ("path is not None", [23, 31]),
+        ("int(os.environ.get('SAVES', '0')) == 0", [23, 31]),
+    ],
+)
+def test_what_one_core_makes_writes_by_itself(asked: str, told: list[int]) -> None:
+    """An object that one core alone has, and the numbers that torchrun gives in variables."""
+    assert rows(START + ALONE.replace("ASKED", asked), "XLA406") == told
