@@ -97,3 +97,112 @@ def test_what_an_update_returns_is_of_one_core():
         'self.log("hits", (self.layer(x).argmax(1) == y).float().mean())',
     )
     assert "XLA427" in codes(text)
+
+
+MOVED = """
+import torch
+import torch.distributed as dist
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_backend
+import torchmetrics
+from torchmetrics.classification import MulticlassAccuracy
+
+
+def train(net, loader, optimizer):
+    {start}
+    rank = dist.get_rank()
+    device = torch_xla.device()
+    net.to(device)
+    accuracy = {made}
+    for at, (x, y) in enumerate(pl.MpDeviceLoader(loader, device)):
+        optimizer.zero_grad()
+        out = net(x)
+        torch.nn.functional.cross_entropy(out, y).backward()
+        xm.optimizer_step(optimizer)
+        accuracy.update(out, y)
+    {lines}
+
+
+if __name__ == "__main__":
+    from mine.setup import net, loader, optimizer
+    train(net, loader, optimizer)
+"""
+GROUP = 'dist.init_process_group("xla")'
+
+
+def moved(made, lines, start=GROUP):
+    text = MOVED.replace("{made}", made).replace("{lines}", lines)
+    return codes(text.replace("{start}", start))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "MulticlassAccuracy(10).to(device)",
+        'torchmetrics.Accuracy(task="multiclass", num_classes=10).to(device)',
+        "MulticlassAccuracy(num_classes=10)\n    accuracy.to(device)",
+        "MulticlassAccuracy(num_classes=10)\n    accuracy = accuracy.to(device)",
+    ],
+)
+def test_a_metric_that_is_moved_still_checks_its_labels(made):
+    assert "XLA109" in moved(made, "accuracy.compute()")
+
+
+def test_a_moved_metric_that_checks_nothing_is_left_alone():
+    made = "MulticlassAccuracy(10, validate_args=False).to(device)"
+    assert "XLA109" not in moved(made, "accuracy.compute()")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "if dist.get_rank() == 0:\n        print(accuracy.compute())",
+        "if xm.is_master_ordinal():\n        print(float(accuracy.compute()))",
+        "if xm.get_ordinal() != 0:\n        return\n    print(accuracy.compute())",
+        "share = accuracy.compute() if xm.is_master_ordinal() else 0\n    return share",
+    ],
+)
+@pytest.mark.parametrize("made", ["MulticlassAccuracy(10).to(device)", "MulticlassAccuracy(10)"])
+def test_a_metric_asked_by_one_core_waits_for_all(made, lines):
+    assert "XLA405" in moved(made, lines)
+
+
+@pytest.mark.parametrize(
+    ("made", "lines", "start"),
+    [
+        # All cores ask, one prints.
+        (
+            "MulticlassAccuracy(10)",
+            "share = accuracy.compute()\n    if dist.get_rank() == 0:\n        print(share)",
+            GROUP,
+        ),
+        # The answer is kept.
+        (
+            "MulticlassAccuracy(10)",
+            "best = accuracy.compute()\n    if rank == 0:\n        print(best, accuracy.compute())",
+            GROUP,
+        ),
+        # Each core counts for itself.
+        (
+            "MulticlassAccuracy(10, sync_on_compute=False)",
+            "if dist.get_rank() == 0:\n        print(accuracy.compute())",
+            GROUP,
+        ),
+        # Without a process group nobody is asked.
+        (
+            "MulticlassAccuracy(10)",
+            "if xm.is_master_ordinal():\n        print(accuracy.compute())",
+            "pass",
+        ),
+        # Of another kind.
+        (
+            "Counter()",
+            "if dist.get_rank() == 0:\n        print(accuracy.compute())",
+            GROUP,
+        ),
+    ],
+)
+def test_metrics_that_wait_for_nobody_are_left_alone(made, lines, start):
+    assert "XLA405" not in moved(made, lines, start)
