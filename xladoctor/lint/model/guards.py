@@ -103,8 +103,7 @@ class Guards:
             written = decorator.decorator
             dotted = self._names.resolve(written) or dotted_text(written) or ""
             if know.ON_MASTER.match(dotted.rpartition(".")[2]):
-                asked = decorator.decorator
-                yield Guard(function, asked, when=True, written=asked, inside=True, master=True)
+                yield Guard(function, written, when=True, written=written, inside=True, master=True)
 
     def _added(self, parent: cst.CSTNode, child: cst.CSTNode) -> Iterator[Guard]:
         if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
@@ -141,9 +140,8 @@ class Guards:
                     yield guard
 
     def _guard(self, node: cst.CSTNode, written: cst.BaseExpression, *, when: bool) -> Guard:
-        inside, asked = when, written
-        while type(asked) is cst.UnaryOperation and type(asked.operator) is cst.Not:
-            asked, when = asked.expression, not when
+        inside = when
+        asked, when = _without_not(written, when=when)
         test, holds = self._meant(asked, when=when)
         refused = not inside and _refuses(node)
         master = self._master(test, when=holds, refused=refused)
@@ -156,8 +154,7 @@ class Guards:
         self, test: cst.BaseExpression, *, when: bool, depth: int = _DEPTH
     ) -> tuple[cst.BaseExpression, bool]:
         """What is asked by a name: ``is_due = step % 10 == 0``, ``due = not early``."""
-        while type(test) is cst.UnaryOperation and type(test.operator) is cst.Not:
-            test, when = test.expression, not when
+        test, when = _without_not(test, when=when)
         if type(test) is cst.Name and depth:
             made = self._names.lookup(test.value, self._tree.scopes[test]) or []
             if len(made) == 1 and made[0].kind == "assign" and type(made[0].node) in _CONDITIONS:
@@ -205,6 +202,13 @@ class Guards:
             for one in given
         ]
         return Kind.IS_MASTER if masters and all(masters) else kind
+
+
+def _without_not(test: cst.BaseExpression, *, when: bool) -> tuple[cst.BaseExpression, bool]:
+    """What stands behind ``not``, which has to have the opposite value then."""
+    while type(test) is cst.UnaryOperation and type(test.operator) is cst.Not:
+        test, when = test.expression, not when
+    return test, when
 
 
 def _refuses(node: cst.CSTNode) -> bool:

@@ -52,7 +52,7 @@ def reduced_reads(model: FileModel) -> Iterator[Problem]:
                 suggestion="torch_xla.sync() before the condition, or read it on all cores",
                 related=[
                     model.place(call.node, "still pending"),
-                    model.place(guard.test, "only the master core gets here"),
+                    model.place(guard.written, "only the master core gets here"),
                     *entry_places(model, entry),
                 ],
             )

@@ -67,10 +67,8 @@ def is_made_in(model: FileModel, node: cst.BaseExpression, names: Collection[str
 
 def the_call(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     """The one call that makes what an expression holds, wherever it stands; None if it is not."""
-    found = sources(model, node)
-    if found is None or len(found) != 1 or not isinstance(found[0], cst.Call):
-        return None
-    return model.call(found[0])
+    made = the_source(model, node)
+    return model.call(made) if isinstance(made, cst.Call) else None
 
 
 def the_source(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression:

@@ -41,7 +41,7 @@ def stopped_alone(model: FileModel) -> Iterator[Problem]:
             suggestion="stop = trainer.strategy.reduce_boolean_decision(stop, all=False) on all "
             "cores first, or EarlyStopping",
             related=[
-                model.place(guard.test, "may be true on one core and false on another"),
+                model.place(guard.written, "may be true on one core and false on another"),
                 model.place(trainer.node, "several cores"),
             ],
         )

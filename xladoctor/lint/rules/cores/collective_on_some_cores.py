@@ -111,7 +111,7 @@ def _logged_by_some(model: FileModel) -> Iterator[Problem]:
                     suggestion="log on all cores, or without sync_dist and with "
                     "rank_zero_only=True",
                     related=[
-                        model.place(guard.test, "may be true on one core and false on another")
+                        model.place(guard.written, "may be true on one core and false on another")
                     ],
                 )
 

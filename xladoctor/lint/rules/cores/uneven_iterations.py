@@ -94,7 +94,7 @@ def _told_to_stop(model: FileModel) -> Iterator[Problem]:
             "wait for them in the next step",
             suggestion="decide by what all cores know: metrics and logs that the Trainer hands "
             'over, or xm.mesh_reduce("stop", flag, max)',
-            related=[model.place(guard.test, "may be true on one core and false on another")],
+            related=[model.place(guard.written, "may be true on one core and false on another")],
         )
 
 
