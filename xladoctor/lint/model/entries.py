@@ -65,14 +65,7 @@ class Entries:
             elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
                 found.append(Entry(self._graph.home[call], call))
         if not found:
-            # ``accelerate launch`` starts the whole program on each core.
-            found.extend(
-                Entry(self._graph.home[call], call)
-                for call in self._tree.calls
-                if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
-                and self._graph.home[call] is not None
-                and self._flow.belief.believes(call)
-            )
+            found.extend(self._of_accelerate())
         if not found:
             # torchrun starts a script that makes XLA's backend known: the Trainer joins the group.
             found.extend(
@@ -132,6 +125,32 @@ class Entries:
             isinstance(call.func, cst.Attribute) and call.func.attr.value == "step"
         )
 
+    def _of_accelerate(self) -> Iterator[Entry]:
+        """``accelerate launch`` starts the whole program on each core.
+
+        Also what calls a function that makes the object (``accelerator = build(config)``), and
+        the other methods of an object that keeps it.
+        """
+        calls = [
+            call
+            for call in self._tree.calls
+            if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
+            and self._graph.home[call] is not None
+            and self._flow.belief.believes(call)
+        ]
+        begun: dict[Function, cst.Call] = {}
+        for call in calls:
+            queue = [self._graph.home[call]]
+            while queue:
+                function = queue.pop()
+                if function is None or function in begun:
+                    continue
+                begun[function] = call
+                queue.extend(self._graph.home[caller] for caller in self._flow.callers(function))
+        yield from (Entry(function, call) for function, call in begun.items())
+        if begun:
+            yield from (one for one in self._with_accelerator() if one.function not in begun)
+
     def _with_accelerator(self) -> Iterator[Entry]:
         """What has Accelerate's object, which another file makes: that is on each core too.
 
@@ -145,7 +164,7 @@ class Entries:
                 yield Entry(home, call)
         for function in self._tree.functions.values():
             if function.outer is None and not self._flow.callers(function):
-                calls = self._graph.calls_in(function)
+                calls = self._graph.reached(function.node)
                 if any(self._of_accelerator(call) for call in calls):
                     yield Entry(function, None)
 
