@@ -204,6 +204,8 @@ class MethodEvaluator:
             return self._calls.object_called(
                 node, receiver.but(instance=None, classes=frozenset()), arguments
             )
+        if name == "forward" and receiver.kind is Kind.LOSS:  # ``self.criterion.forward(x, y)``
+            return self._calls.object_called(node, receiver, arguments)
         guessed = self._evaluator.guess(name)
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)
