@@ -216,10 +216,27 @@ def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         yield from _shown(model, part)
 
 
-def same_everywhere(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool:
+_Asked = frozenset["tuple[Function | None, str]"]
+#: Functions of numbers, and methods that cut one out of a text.
+_COUNTS = (
+    "builtins.int",
+    "builtins.len",
+    "builtins.round",
+    "builtins.max",
+    "builtins.min",
+    "math.",
+)
+_CUTS = frozenset({"replace", "split", "strip", "rpartition", "partition", "removeprefix"})
+
+
+def same_everywhere(
+    model: FileModel, node: cst.BaseExpression, depth: int = 0, asked: _Asked = frozenset()
+) -> bool:
     """Whether an expression is certainly equal on all cores: literals and what is made of them.
 
     Settings (``args.out``, ``CONFIG["out"]``) are equal too: all cores get the same command line.
+    A name that is made of itself (``folder = os.path.join(out, folder)``) is if the rest is
+    (``asked``: the names whose bindings are looked at).
     """
     if depth > 6 or differs(model, node):
         return False
@@ -227,27 +244,27 @@ def same_everywhere(model: FileModel, node: cst.BaseExpression, depth: int = 0) 
         return True
     if isinstance(node, cst.FormattedString):
         return all(
-            same_everywhere(model, part.expression, depth + 1)
+            same_everywhere(model, part.expression, depth + 1, asked)
             for part in node.parts
             if isinstance(part, cst.FormattedStringExpression)
         )
     if isinstance(node, cst.BinaryOperation | cst.ConcatenatedString):
-        return all(same_everywhere(model, x, depth + 1) for x in (node.left, node.right))
+        return all(same_everywhere(model, x, depth + 1, asked) for x in (node.left, node.right))
     if isinstance(node, cst.Tuple):
-        return all(same_everywhere(model, x.value, depth + 1) for x in node.elements)
+        return all(same_everywhere(model, x.value, depth + 1, asked) for x in node.elements)
     if isinstance(node, cst.Call):
-        return _call_is_same(model, node, depth)
+        return _call_is_same(model, node, depth, asked)
     if isinstance(node, cst.Name):
-        return _name_is_same(model, node, depth)
+        return _name_is_same(model, node, depth, asked)
     if isinstance(node, cst.Attribute):
-        same = same_everywhere(model, node.value, depth + 1) or _is_setting(node.value)
-        return same or _is_kept(model, node, depth)
+        same = same_everywhere(model, node.value, depth + 1, asked) or _is_setting(node.value)
+        return same or _is_kept(model, node, depth, asked)
     if isinstance(node, cst.Subscript):
         return _is_setting(node.value)
     return False
 
 
-def _is_kept(model: FileModel, node: cst.Attribute, depth: int) -> bool:
+def _is_kept(model: FileModel, node: cst.Attribute, depth: int, asked: _Asked) -> bool:
     """``self.path`` of a module of Lightning, which is made before the cores; ``current_epoch``."""
     if "lightning" not in model.frameworks:
         return False
@@ -260,11 +277,13 @@ def _is_kept(model: FileModel, node: cst.Attribute, depth: int) -> bool:
     return (
         bool(made)
         and run_by_lightning(model, function) is function
-        and all(model.is_here(one) and same_everywhere(model, one, depth + 1) for one in made)
+        and all(
+            model.is_here(one) and same_everywhere(model, one, depth + 1, asked) for one in made
+        )
     )
 
 
-def _call_is_same(model: FileModel, node: cst.Call, depth: int) -> bool:
+def _call_is_same(model: FileModel, node: cst.Call, depth: int, asked: _Asked) -> bool:
     call = model.call(node)
     plain = call.name is not None and call.name.startswith(("os.path.", "pathlib.", "builtins.str"))
     method = call.method in {"format", "joinpath", "join", "with_suffix"} and call.receiver
@@ -274,19 +293,24 @@ def _call_is_same(model: FileModel, node: cst.Call, depth: int) -> bool:
     if method and not plain:
         assert call.receiver is not None
         parts.append(call.receiver)
-    return all(same_everywhere(model, part, depth + 1) for part in parts)
+    return all(same_everywhere(model, part, depth + 1, asked) for part in parts)
 
 
-def _name_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
+def _name_is_same(model: FileModel, node: cst.Name, depth: int, asked: _Asked) -> bool:
     bindings = model.bindings(node.value, node)
     if not bindings:
         return False
+    home = (model.function_of(node), node.value)
+    if home in asked:
+        return True
+    asked |= {home}
     for binding in bindings:
         if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
-            if not same_everywhere(model, binding.node, depth + 1):
+            same = same_everywhere(model, binding.node, depth + 1, asked)
+            if not same and not _is_same_number(model, binding.node):
                 return False
         elif binding.kind == "param":
-            if not _argument_is_same(model, node, depth):
+            if not _argument_is_same(model, node, depth, asked):
                 return False
         elif binding.kind == "other":
             # A loop variable: an epoch or a step counter is equal, a value of a batch is not.
@@ -298,7 +322,22 @@ def _name_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
     return True
 
 
-def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
+def _is_same_number(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``first * math.ceil(len(loader) / args.every)``: counted, and not by this core's data."""
+    if not isinstance(node, cst.Call | cst.BinaryOperation | cst.IfExp) or differs(model, node):
+        return False
+    parts = [part for part in walk(node) if isinstance(part, cst.Name | cst.Attribute)]
+    local = any(model.value(part).local for part in (node, *parts))
+    if local or model.value(node).kind is not Kind.NUMBER:
+        return False
+    calls = (model.call(part) for part in walk(node) if isinstance(part, cst.Call))
+    return all(
+        (call.name or "").startswith(_COUNTS) or (call.name is None and call.method in _CUTS)
+        for call in calls
+    )
+
+
+def _argument_is_same(model: FileModel, node: cst.Name, depth: int, asked: _Asked) -> bool:
     function = model.function_of(node)
     if function is None or node.value not in function.parameters:
         return False
@@ -313,7 +352,7 @@ def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
         value = call.argument(index, node.value)
         if value is None:
             continue  # the default is the same for all
-        if not same_everywhere(model, value, depth + 1):
+        if not same_everywhere(model, value, depth + 1, asked):
             return False
     return True
 
