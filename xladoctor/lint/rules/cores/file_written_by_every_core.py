@@ -12,8 +12,9 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._appends import appended_path
-from xladoctor.lint.rules._cores import differs, entry_places, every_core, same_everywhere
+from xladoctor.lint.rules._cores import differs, entry_places, every_core
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._same import same_everywhere
 from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._writes import PRETRAINED, RUNS, SAVE, fetching_command, written_path
 
