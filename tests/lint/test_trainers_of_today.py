@@ -244,3 +244,56 @@ trainer = pl.Trainer(accelerator="tpu", devices=8)
 trainer.fit(Net(), datamodule=Data())
 """
     assert "XLA406" not in codes(program)
+
+
+LEFT = """
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from tqdm import tqdm
+
+
+def train(args, model, loader, optimizer, writer):
+    device = xm.xla_device()
+    for epoch in range(args.epochs):
+        batches = pl.ParallelLoader(loader, [device]).per_device_loader(device)
+        bar = tqdm(batches, disable=not xm.is_master_ordinal())
+        for step, (x, y) in enumerate(bar):
+            model(x).sum().backward()
+            xm.optimizer_step(optimizer)
+            optimizer.zero_grad()
+            if args.most < step:
+                bar.close()
+                break  # !XLA608
+    writer.close()
+"""
+
+
+def test_closing_a_bar_leaves_the_loader_under_it_open():
+    assert {one for one in found(LEFT) if one[1] == "XLA608"} == set(marks(LEFT))
+
+
+def test_a_loader_that_is_closed_is_left_alone():
+    closed = LEFT.replace("bar.close()", "parallel_loader.close()")
+    assert "XLA608" not in codes(closed)
+
+
+def test_a_folder_named_by_the_global_step_is_one_for_all_cores():
+    program = """
+import os
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+
+
+class Report(Trainer):
+    def train(self):
+        return super().train() if xm.xrt_world_size() else None
+
+    def evaluate(self, rows):
+        folder = os.path.join(self.args.output_dir, f"checkpoint-{self.state.global_step}")
+        self._keep(folder)
+
+    def _keep(self, folder):
+        self.tokenizer.save_pretrained(folder)
+"""
+    assert "XLA406" in codes(program)
+    assert "XLA406" not in codes(program.replace("self.state.global_step", "self.args.local_rank"))

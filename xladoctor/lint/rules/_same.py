@@ -80,11 +80,11 @@ def _is_cut(model: FileModel, node: cst.BaseExpression, depth: int, asked: _Aske
 
 
 def _is_kept(model: FileModel, node: cst.Attribute, depth: int, asked: _Asked) -> bool:
-    """``self.path`` of a module of Lightning, which is made before the cores; ``current_epoch``."""
-    if "lightning" not in model.frameworks:
-        return False
+    """``self.path`` of a module of Lightning, which is made before the cores; ``global_step``."""
     if node.attr.value in _COUNTED:
         return True
+    if "lightning" not in model.frameworks:
+        return False
     function = model.function_of(node)
     if function is None or function.owner is None or not is_name(node.value, "self"):
         return False
