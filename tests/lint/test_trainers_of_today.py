@@ -297,3 +297,41 @@ class Report(Trainer):
 """
     assert "XLA406" in codes(program)
     assert "XLA406" not in codes(program.replace("self.state.global_step", "self.args.local_rank"))
+
+
+ON_REQUEST = """
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+
+
+class Ranker(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        outputs = model(**inputs)
+        loss = outputs.loss
+        return (loss, outputs) if return_outputs else loss
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = self.compute_loss(model, inputs)
+        loss.backward()
+        self.last = float(loss)  # !XLA102
+        if loss > 10:  # !XLA104
+            print("high")
+        return loss.detach()
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        found = self.compute_loss(model, inputs, return_outputs=True)
+        self.sum += self.compute_loss(model, inputs).item()  # !XLA101
+        loss, outputs = found
+        return loss, outputs.logits, inputs["labels"]
+"""
+
+
+def test_a_loss_with_outputs_on_request_is_a_tensor_where_it_is_used_as_one():
+    asked = {"XLA101", "XLA102", "XLA104"}
+    assert {one for one in found(ON_REQUEST) if one[1] in asked} == set(marks(ON_REQUEST))
+
+
+def test_what_may_stand_on_the_host_on_another_road_is_not_judged():
+    program = ON_REQUEST.replace("else loss", "else loss.cpu()")
+    rows = {row for row, _ in marks(ON_REQUEST)}
+    assert not [one for one in found(program) if one[0] in rows and one[1] != "XLA401"]
