@@ -116,12 +116,14 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
         if not extends_trainer(model, owner):
             continue
         for node in walk(owner.node):
-            name = node.attr.value if isinstance(node, cst.Attribute) else None
-            if name not in gone or not isinstance(node, cst.Attribute) or tolerated(model, node):
+            if not isinstance(node, cst.Attribute) or node.attr.value not in gone:
                 continue
-            if not _is_itself(model, owner, node.value) or model.method(owner, name) is not None:
+            name = node.attr.value
+            if not _is_itself(model, owner, node.value) or tolerated(model, node):
                 continue
-            if not any(_defines(one, name) for one in (model, *model.linked)):
+            if model.method(owner, name) is None and not any(
+                _defines(one, name) for one in (model, *model.linked)
+            ):
                 yield model.problem(
                     node,
                     f"the Trainer of transformers 5 has no {name} any more: this raises "
