@@ -20,6 +20,7 @@ from xladoctor.lint.rules._loaders import (
     loops_over,
     says_evaluation,
 )
+from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._trainers_loaders import of_each_core
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
         return
     if "transformers" in model.frameworks:
         yield from _of_trainers(model)
-    if model.led_by:
-        return
+    if model.led_by or divided(model) is not None:
+        return  # cores with parts of one model take the same batches
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
             continue
