@@ -180,7 +180,8 @@ def tells_core(model: FileModel, node: cst.CSTNode) -> bool:
 def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
     """Whether what is shown or written says from which core it comes: then it was meant."""
     nodes = list(shown)
-    if any(tells_core(model, part) for node in nodes for part in _shown(model, node)):
+    parts = [part for node in nodes for part in _shown(model, node)]
+    if any(tells_core(model, part) or _is_text_of_core(model, part) for part in parts):
         return True
     texts = (
         part.value.lower()
@@ -189,6 +190,18 @@ def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
         if isinstance(part, cst.SimpleString | cst.FormattedStringText)
     )
     return any(_CORE_WORDS.search(text) for text in texts)
+
+
+def _is_text_of_core(model: FileModel, node: cst.CSTNode) -> bool:
+    """``path``, of ``path = f"{folder}/part-{rank}.pt"``: a text that was made with the number."""
+    if not isinstance(node, cst.Name):
+        return False
+    return any(
+        isinstance(text, cst.FormattedString | cst.BinaryOperation | cst.Call)
+        and any(isinstance(part, cst.FormattedString | cst.SimpleString) for part in walk(text))
+        and any(tells_core(model, part) for part in walk(text))
+        for text in (item.node for item in model.bindings(node.value, node))
+    )
 
 
 def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -164,6 +164,9 @@ def _there_before(model: FileModel, call: CallSite) -> bool:
     """
     if call.function is None or not any(_asks_for_file(model, x) for x in model.guards(call.node)):
         return False
+    before = (one.function for one in model.callers(call.function) if one.function is not None)
+    if "lightning" in model.frameworks and any(one.name == "prepare_data" for one in before):
+        return True  # Lightning calls it on one process, before all else
     entry = every_core(model, call.node)
     if entry is None or entry.call is None:
         return False
