@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, LoopKind, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.turns import counts_micro_steps
 from xladoctor.lint.rules import rule
@@ -25,7 +25,7 @@ _GIVES_LOSS = frozenset({"training_step", "compute_loss"})
 
 @rule("XLA315")
 def attached_accumulation(model: FileModel) -> Iterator[Problem]:
-    """Find sums and lists over steps of a loss that ``backward`` was called on."""
+    """Find sums and lists over steps of a loss that ``backward`` was called on, and of outputs."""
     if not model.is_xla:
         return
     backward = list(_backward_calls(model))
@@ -100,10 +100,15 @@ def _in_loop(
 ) -> Iterator[Problem]:
     """Sums and lists that a loop keeps, by itself or in an object of the program."""
     nodes = list(walk(loop.node, into_functions=False)) if losses else []
+    outputs = _outputs(model, nodes, losses)
+    again = {target for node in nodes for target in _bound(node)}
     for node in nodes:
         if model.loop(node) is not loop:
             continue
         found = _accumulates(model, node, losses)
+        if found is None and isinstance(node, cst.Expr):
+            kept = _accumulates(model, node, outputs)
+            found = kept if kept is not None and kept[1] not in again else None
         if found is not None and found[1] not in sources and not _of_one_step(model, loop):
             yield from _problem(model, loop, node, *found)
         own_sum = _own_sum(model, loop.function, nodes, node, losses)
@@ -114,6 +119,33 @@ def _in_loop(
             for loss, total in _kept_by_object(model, call, losses):
                 if not _begins_anew(nodes, call):
                     yield from _problem(model, loop, loss, loss, total)
+
+
+def _outputs(model: FileModel, nodes: list[cst.CSTNode], losses: set[str]) -> set[str]:
+    """What a model gives and the loss is made of, under the one name that it has in the loop."""
+    bound = [
+        (node.targets[0].target.value, node.value)
+        for node in nodes
+        if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Name)
+    ]
+    names = [name for node in nodes for name in _bound(node)]
+    into = {
+        argument.value.value
+        for name, value in bound
+        if name in losses
+        for part in walk(value)
+        if isinstance(part, cst.Call)
+        for argument in part.args
+        if isinstance(argument.value, cst.Name)
+    }
+    return {
+        name
+        for name, value in bound
+        if name in into - losses
+        and names.count(name) == 1
+        and isinstance(value, cst.Call)
+        and model.value(value.func).kind is Kind.MODEL
+    }
 
 
 def _of_one_step(model: FileModel, loop: Loop) -> bool:

@@ -351,7 +351,12 @@ def _turns(model: FileModel, loop: Loop) -> int:
 
 
 def _ends(model: FileModel, loop: Loop) -> bool:
-    if loop.iterates.kind not in PASSIVE:
+    # A ``while`` goes over nothing that could end the graph, unless it takes batches by itself.
+    takes = isinstance(loop.node, cst.For) or any(
+        call.name == "builtins.next" or call.method in {"next", "__next__"}
+        for call in model.reached(loop.node)
+    )
+    if takes and loop.iterates.kind not in PASSIVE:
         return True
     return model.effects.ends(loop.node)
 
