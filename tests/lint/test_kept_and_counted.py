@@ -475,3 +475,100 @@ torch_xla.launch(work, args=([],))
 def test_a_log_that_the_master_alone_prints_into():
     assert rows(LOG, "XLA406") == []
     assert rows(LOG.replace('xm.master_print(f"step {step}", fd=log)', "log.write('1')"), "XLA406")
+
+
+DECLARED = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+
+class Runner:
+    def __init__(self, net, train: DataLoader, other, settings):
+        self.device = torch_xla.device()
+        self.net = net.to(self.device)
+        self.train_loader = train
+        self.other = other
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+
+    def run(self):
+        for step, (x, y) in enumerate(tqdm(self.train_loader)):
+            x, y = x.to(self.device), y.to(self.device)  # !XLA603
+            self.optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(self.net(x), y).backward()
+            xm.optimizer_step(self.optimizer)  # !XLA301
+        for x, y in self.other:
+            x, y = x.to(self.device), y.to(self.device)
+            self.optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(self.net(x), y).backward()
+            xm.optimizer_step(self.optimizer)
+
+
+def given(net, loader: DataLoader, device, optimizer):
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        xm.optimizer_step(optimizer)
+
+
+def asks(net, loader: DataLoader, optimizer):
+    device = torch_xla.device()
+    net.to(device)
+    for x, y in loader:
+        x, y = x.to(device), y.to(device)  # !XLA603
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        xm.optimizer_step(optimizer)  # !XLA301
+"""
+
+
+def test_a_loader_that_is_declared_as_one_of_torch():
+    """Where the device is asked for itself: who hands the loader over has none to wrap it with."""
+    told = {item for item in found(DECLARED) if item[1] in {"XLA301", "XLA603"}}
+    assert told == marks(DECLARED)
+
+
+UNREAD = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from parts import make_loader
+from tqdm import tqdm
+
+
+def run(path):
+    device = torch_xla.device()
+    net = torch.nn.Linear(4, 2).to(device)
+    optimizer = torch.optim.Adam(net.parameters())
+    for step, (x, y) in enumerate(make_loader(path)):
+        x, y = x.to(device), y.to(device)
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        xm.optimizer_step(optimizer)  # here
+
+
+run("data")
+"""
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        "step, (x, y) in enumerate(make_loader(path))",
+        "x, y in make_loader(path)",
+        "x, y in tqdm(make_loader(path))",
+        "step, (x, y) in tqdm(enumerate(make_loader(path)), total=9)",
+        "step, (x, y) in enumerate(tqdm(make_loader(path)), 1)",
+    ],
+)
+def test_what_nobody_has_read_within_enumerate_and_a_bar(over):
+    """The steps of such a loop end nowhere, however it is counted."""
+    program = UNREAD.replace("step, (x, y) in enumerate(make_loader(path))", over)
+    assert rows(program, "XLA301") == marked(program)
+    moved = program.replace("        x, y = x.to(device), y.to(device)\n", "")
+    assert rows(moved, "XLA301") == []
+    ended = program.replace("optimizer)  # here", "optimizer, barrier=True)")
+    assert rows(ended, "XLA301") == []
