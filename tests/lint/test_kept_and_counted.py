@@ -572,3 +572,55 @@ def test_what_nobody_has_read_within_enumerate_and_a_bar(over):
     assert rows(moved, "XLA301") == []
     ended = program.replace("optimizer)  # here", "optimizer, barrier=True)")
     assert rows(ended, "XLA301") == []
+
+
+ROADS = """
+import torch
+
+try:
+    import torch_xla.core.xla_model as xm
+
+    HAS_XLA = True
+except ImportError:
+    HAS_XLA = False
+
+
+class Agent:
+    def __init__(self, net, device="auto"):
+        if device != "auto":
+            self.device = torch.device(device)
+        elif torch.cuda.is_available():
+            self.device = torch.device("cuda")
+        elif HAS_XLA:
+            self.device = xm.xla_device()
+        else:
+            self.device = torch.device("cpu")
+        self.net = net.to(self.device)
+
+    def load(self, path):
+        self.net.load_state_dict(torch.load(path, map_location=self.device))  # !XLA720
+
+    def load_by_device(self, path):
+        if self.device.type == "xla":
+            return torch.load(path, map_location="cpu")
+        return torch.load(path, map_location=self.device)
+
+
+def load(path, use_tpu):
+    device = xm.xla_device() if use_tpu else torch.device("cuda")
+    if use_tpu:
+        state = torch.load(path, map_location="cpu")
+    else:
+        state = torch.load(path, map_location=device)
+    return state, torch.load(path, map_location=device)  # !XLA720
+
+
+def load_elsewhere(path, fast):
+    device = torch.device("cuda") if fast else torch.device("cpu")
+    return torch.load(path, map_location=device)
+"""
+
+
+def test_a_device_that_is_an_xla_device_on_one_road():
+    """``map_location`` of it raises there; where the program has asked, nothing is told."""
+    assert {item for item in found(ROADS) if item[1] == "XLA720"} == marks(ROADS)
