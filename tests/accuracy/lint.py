@@ -105,6 +105,7 @@ CODES = {
     "never-spawned": ("XLA449",),
     "gc-in-step": ("XLA111",),
     "shared-model": ("XLA424",),
+    "sharded-reduction": ("XLA309",),
     "unused-reduction": ("XLA308",),
     "spmd-process-api": ("XLA428", "XLA429"),
     "spmd-unsharded": ("XLA429",),

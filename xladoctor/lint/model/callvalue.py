@@ -43,6 +43,13 @@ if TYPE_CHECKING:
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
 _TEXT_METHODS = ("__format__", "__str__", "__repr__")
+#: Their ``compute`` has the cores bring together what each has counted, before it answers.
+_METRICS = frozenset(
+    {
+        *("torchmetrics.Metric", "torchmetrics.metric.Metric"),
+        *("pytorch_lightning.metrics.Metric", "pytorch_lightning.metrics.metric.Metric"),
+    }
+)
 
 
 class CallEvaluator:
@@ -201,7 +208,13 @@ class CallEvaluator:
         if isinstance(params.star_arg, cst.Param) and rest:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)
-        return self._flow.enter(node, function, bound.instance, given, named=by_name)
+        value = self._flow.enter(node, function, bound.instance, given, named=by_name)
+        return _together(value) if self._asks_all_cores(function) else value
+
+    def _asks_all_cores(self, function: Function) -> bool:
+        """``compute()`` of a class of the program that is built on torchmetrics' Metric."""
+        cls = function.owner if function.name == "compute" else None
+        return cls is not None and self._flow.hooks.inherits(cls, _METRICS)
 
     def _or_none(
         self, function: Function, names: Sequence[str], given: Collection[str], value: Value
@@ -332,3 +345,16 @@ def _without_default(
         open_ = name in names or name in function.keyword_only
         if open_ and one.default is None and name not in given:
             yield name
+
+
+def _together(value: Value) -> Value:
+    """What is the same on all cores, as are the parts of a tuple or dictionary."""
+    element = _together(value.element) if value.element is not None else None
+    items = tuple(map(_together, value.items)) if value.items is not None else None
+    entries = [(key, _together(one)) for key, one in value.entries or ()]
+    return value.but(
+        local=False,
+        element=element,
+        items=items,
+        entries=tuple(entries) if value.entries is not None else None,
+    )

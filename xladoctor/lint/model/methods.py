@@ -275,6 +275,10 @@ class MethodEvaluator:
         """``x.to(device)`` of something that is not known to be a tensor; of a model in place."""
         name = func.attr.value
         device = next((v for _, v in arguments if v.kind in {Kind.DEVICE, Kind.OTHER_DEVICE}), None)
+        if receiver.kind is Kind.OBJECT and (receiver.type_name or "").startswith(
+            know.GIVE_TENSORS
+        ):
+            return receiver  # ``MulticlassAccuracy(10).to(device)``: it moves what it has counted
         if receiver.kind is Kind.OBJECT or (receiver == UNKNOWN and _makes_model(func.value)):
             # A class of another file: what is moved whole is a model as a rule, and it is called.
             receiver = Value(Kind.MODEL, origin=node)

@@ -16,6 +16,7 @@ from xladoctor.lint.rules._ended import nothing_pending
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._lightning_hooks import is_lightning, logs, run_by_lightning
 from xladoctor.lint.rules._meetings import all_cores_meet
+from xladoctor.lint.rules._metrics import computed_by_some
 from xladoctor.lint.rules._norms import guard_by_norm
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import snippet
@@ -83,6 +84,14 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
                 )
     yield from _behind_a_lock(model)
     yield from _logged_by_some(model)
+    for call, guard in computed_by_some(model):
+        yield model.problem(
+            call.node,
+            "compute() of torchmetrics has all cores bring together what they have counted, and "
+            "only some reach it: the run hangs",
+            suggestion="call compute() on all cores, and print or save its result on one",
+            related=[model.place(guard.written, "may be true on one core and false on another")],
+        )
 
 
 def _logged_by_some(model: FileModel) -> Iterator[Problem]:

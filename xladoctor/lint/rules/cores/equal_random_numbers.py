@@ -12,6 +12,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
 from xladoctor.lint.rules._device_draws import draws_anew
 from xladoctor.lint.rules._equal import last_seed, seeded
+from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._picked_samples import samples_by_chance
 from xladoctor.lint.rules._reads import always_given, not_here
 
@@ -35,7 +36,7 @@ _SEEDS_ALL = re.compile(r"(^|\.)(seed_everything|set_seed|manual_seed|random_see
 @rule("XLA434")
 def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
     """Find draws on the device in the step loop, where no core has a seed of its own."""
-    if model.spmd:
+    if model.spmd or divided(model) is not None:
         return
     yield from samples_by_chance(model)
     if not model.multi_core:

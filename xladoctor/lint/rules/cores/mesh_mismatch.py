@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.rules._spmd import Count
 
 _FSDP_AXIS = "fsdp"
+_GLOBAL = (
+    "torch_xla.distributed.spmd.set_global_mesh",
+    "torch_xla.distributed.spmd.xla_sharding.set_global_mesh",
+    "torch_xla.experimental.xla_sharding.set_global_mesh",
+)
 
 
 @rule("XLA444")
@@ -38,15 +43,22 @@ def mesh_mismatch(model: FileModel) -> Iterator[Problem]:
         place = 1 if call.name in MARK else 0
         yield from _spec(model, call, place)
     for call in model.calls(*FSDP):
-        axes = axes_of(model, call.keywords.get("mesh"))
+        mesh = call.argument(1, "mesh") or _of_all(model)
+        axes = axes_of(model, mesh)
         if axes is not None and _FSDP_AXIS not in axes:
             yield model.problem(
                 call.node,
                 f"FSDPv2 shards over an axis named '{_FSDP_AXIS}', which this mesh does not have "
                 f"({_named(axes)}): it raises ValueError",
                 suggestion=f"name the axis that parameters are sharded over '{_FSDP_AXIS}'",
-                related=_made(model, call.keywords.get("mesh")),
+                related=_made(model, mesh),
             )
+
+
+def _of_all(model: FileModel) -> cst.BaseExpression | None:
+    """The mesh that ``xs.set_global_mesh(mesh)`` makes the one of all that name none."""
+    given = [call.argument(0, "mesh") for call in model.calls(*_GLOBAL)]
+    return given[0] if len(given) == 1 else None
 
 
 def _mesh(model: FileModel, call: CallSite) -> Iterator[Problem]:

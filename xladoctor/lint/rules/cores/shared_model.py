@@ -90,7 +90,9 @@ def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.CSTNode
     if given is not None:
         return given
     around = _of_function_around(model, move, held) if isinstance(held, cst.Name) else []
-    if model.value(held).kind is not Kind.MODEL:
+    if model.value(held).kind is not Kind.MODEL and not (
+        isinstance(held, cst.Name) and _is_model(model, move, held)
+    ):
         makers = [node for node in around if model.call(node).name == _WRAPPER]
         return next(iter(makers), None)
     if isinstance(held, cst.Attribute):
@@ -138,8 +140,11 @@ def _of_start(model: FileModel, held: cst.BaseExpression, entry: Entry) -> list[
 
     It is made where the cores are started, or in what is called there; a copy is not shared.
     """
-    made, start = model.value(held).origin, entry.call
-    if not isinstance(made, cst.Call) or start is None or not isinstance(held, cst.Name):
+    start = entry.call
+    if start is None or not isinstance(held, cst.Name):
+        return []
+    made = model.value(held).origin or _handed_over(model, held, entry)
+    if not isinstance(made, cst.Call):
         return []
     home, maker = model.function_of(start), model.function_of(made)
     if home is not None:
@@ -149,6 +154,23 @@ def _of_start(model: FileModel, held: cst.BaseExpression, entry: Entry) -> list[
     else:
         near = any(call.function is None for call in model.callers(maker))
     return [made] if near and not _is_copied(model, made) else []
+
+
+def _handed_over(model: FileModel, held: cst.Name, entry: Entry) -> cst.CSTNode | None:
+    """What ``net`` is bound to in ``xmp.spawn(run, args=(net,))``, made by unread code."""
+    start, function = entry.call, entry.function
+    passed = model.call(start).argument(1, "args") if isinstance(start, cst.Call) else None
+    if not isinstance(passed, cst.Tuple) or function is None:
+        return None
+    own = len(model.bindings(held.value, held)) == 1 and model.function_of(held) is function
+    places = [*function.parameters[1:]] if own else []
+    if held.value not in places[: len(passed.elements)]:
+        return None
+    given = passed.elements[places.index(held.value)].value
+    if not isinstance(given, cst.Name):
+        return given
+    bound = model.bindings(given.value, given)
+    return bound[0].node if len(bound) == 1 else None
 
 
 def _of_import(model: FileModel, held: cst.BaseExpression) -> list[cst.Call]:

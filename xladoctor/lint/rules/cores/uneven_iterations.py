@@ -8,6 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import ends_the_run
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 #: Their backward pass is a collective.
 _WRAPPERS = ("XlaFullyShardedDataParallel", "torch.nn.parallel.DistributedDataParallel")
@@ -177,15 +179,15 @@ def _leaves(
     meetings: list[CallSite],
     told: set[cst.CSTNode],
 ) -> Iterator[Problem]:
-    order = model.tree.order
-    if isinstance(node, cst.Continue) and all(order[m.node] < order[node] for m in meetings):
+    if isinstance(node, cst.Continue) and not _meet_behind(model, loop, node, meetings):
         return  # the step is over for this core too
     inside = {guard.node for guard in model.guards(loop.node)}
     for guard in model.guards(node):
         value = model.value(guard.test)
         clock = _asks_clock(model, guard.test)
         apart = value.local or guard.master is not None or clock or own_norm(model, guard)
-        if guard.node in inside | told or not apart or ends_the_run(model, guard, node):
+        empty = _lacks_batch(loop, node, guard)
+        if guard.node in inside | told or not (apart or empty) or ends_the_run(model, guard, node):
             continue
         told.add(guard.node)
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
@@ -194,8 +196,10 @@ def _leaves(
             node,
             f"a core for which {snippet(model, guard.test)} holds {what} alone: the others wait "
             f"for it at {meeting}, so the run hangs or aborts",
-            suggestion="decide on a value that is equal on all cores: "
-            "xm.all_reduce(xm.REDUCE_MAX, flag)",
+            suggestion="give each core as many batches: choose the samples before the sampler "
+            "shares them out, or fill up what collate_fn has left out"
+            if empty
+            else "decide on a value that is equal on all cores: xm.all_reduce(xm.REDUCE_MAX, flag)",
             related=[
                 model.place(
                     guard.written,
@@ -209,6 +213,36 @@ def _leaves(
             fix=_fix(model, guard.written),
         )
         return
+
+
+def _meet_behind(model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]) -> bool:
+    """Whether cores meet in the part of a turn behind a node, also in what is called there."""
+    order, inside = model.tree.order, set(walk(loop.node, into_functions=False))
+    elsewhere = {meeting.node for meeting in meetings} - inside
+    leading = [
+        part
+        for part in inside
+        if isinstance(part, cst.Call) and any(one.node in elsewhere for one in model.reached(part))
+    ]
+    met = {meeting.node for meeting in meetings} if not leading else {*leading}
+    met |= {meeting.node for meeting in meetings if meeting.node in inside}
+    return any(order[one] > order[node] for one in met)
+
+
+def _lacks_batch(loop: Loop, node: cst.CSTNode, guard: Guard) -> bool:
+    """``if batch is None: continue``: what the loader of this core gives where all was left out."""
+    test, over = guard.test, loop.node
+    return (
+        isinstance(node, cst.Continue)
+        and guard.when
+        and isinstance(over, cst.For)
+        and loop.iterates.is_loader
+        and isinstance(test, cst.Comparison)
+        and isinstance(test.left, cst.Name)
+        and test.left.value in names_in(over.target)
+        and isinstance(test.comparisons[0].operator, cst.Is)
+        and is_name(test.comparisons[0].comparator, "None")
+    )
 
 
 def _asks_clock(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPEST) -> bool:

@@ -20,6 +20,7 @@ from xladoctor.lint.rules._loaders import (
     loops_over,
     says_evaluation,
 )
+from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._shares import samplers_of_one
 from xladoctor.lint.rules._trainers_loaders import of_each_core
 
@@ -55,8 +56,8 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     if "transformers" in model.frameworks:
         of_trainers = {one[0].node: one for one in of_each_core(model)}
         yield from _of_trainers(model, of_trainers.values())
-    if model.led_by:
-        return
+    if model.led_by or divided(model) is not None:
+        return  # cores with parts of one model take the same batches
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if (
             call.node in of_trainers

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind, LoopKind, walk
+from xladoctor.lint.model import Function, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.turns import counts_micro_steps
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
+from xladoctor.lint.rules._made_losses import outputs_of_models
 from xladoctor.lint.rules._reads import loop_place, snippet
+from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,6 +38,7 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
         if loop.kind is not LoopKind.STEP or loop.implicit:
             continue
         losses = _losses(model, [loss for call, loss in backward if model.loop(call.node) is loop])
+        losses |= _given_back(model, loop, backward)
         yield from _in_loop(model, loop, losses, sources)
     for loop in model.loops:
         if loop.kind is LoopKind.STEP and loop.implicit and loop.function is not None:
@@ -100,16 +103,16 @@ def _in_loop(
 ) -> Iterator[Problem]:
     """Sums and lists that a loop keeps, by itself or in an object of the program."""
     nodes = list(walk(loop.node, into_functions=False)) if losses else []
-    outputs = _outputs(model, nodes, losses)
-    again = {target for node in nodes for target in _bound(node)}
+    outputs = outputs_of_models(model, nodes, losses)
     for node in nodes:
         if model.loop(node) is not loop:
             continue
         found = _accumulates(model, node, losses)
         if found is None and isinstance(node, cst.Expr):
-            kept = _accumulates(model, node, outputs)
-            found = kept if kept is not None and kept[1] not in again else None
-        if found is not None and found[1] not in sources and not _of_one_step(model, loop):
+            found = _accumulates(model, node, outputs)
+        if found is not None and found[1] in sources | _emptied(nodes, node, found[1]):
+            continue  # it is what goes backward, or keeps the last few
+        if found is not None and not _of_one_step(model, loop):
             yield from _problem(model, loop, node, *found)
         own_sum = _own_sum(model, loop.function, nodes, node, losses)
         if own_sum is not None:
@@ -119,33 +122,6 @@ def _in_loop(
             for loss, total in _kept_by_object(model, call, losses):
                 if not _begins_anew(nodes, call):
                     yield from _problem(model, loop, loss, loss, total)
-
-
-def _outputs(model: FileModel, nodes: list[cst.CSTNode], losses: set[str]) -> set[str]:
-    """What a model gives and the loss is made of, under the one name that it has in the loop."""
-    bound = [
-        (node.targets[0].target.value, node.value)
-        for node in nodes
-        if isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Name)
-    ]
-    names = [name for node in nodes for name in _bound(node)]
-    into = {
-        argument.value.value
-        for name, value in bound
-        if name in losses
-        for part in walk(value)
-        if isinstance(part, cst.Call)
-        for argument in part.args
-        if isinstance(argument.value, cst.Name)
-    }
-    return {
-        name
-        for name, value in bound
-        if name in into - losses
-        and names.count(name) == 1
-        and isinstance(value, cst.Call)
-        and model.value(value.func).kind is Kind.MODEL
-    }
 
 
 def _of_one_step(model: FileModel, loop: Loop) -> bool:
@@ -182,6 +158,54 @@ def _problem(
 def _losses(model: FileModel, nodes: list[cst.BaseExpression]) -> set[str]:
     names = (node for node in nodes if isinstance(node, cst.Name))
     return {node.value for node in names if model.value(node).is_device_tensor}
+
+
+def _given_back(
+    model: FileModel, loop: Loop, backward: list[tuple[CallSite, cst.BaseExpression]]
+) -> set[str]:
+    """The names that ``loss, outputs = step(model, batch)`` gives to losses, with their history."""
+    found: set[str] = set()
+    for node in walk(loop.node, into_functions=False):
+        if not isinstance(node, cst.Assign) or model.loop(node) is not loop:
+            continue
+        step = model.call(node.value).target if isinstance(node.value, cst.Call) else None
+        places = _returned(model, step, backward) if isinstance(step, Function) else ()
+        target = node.targets[0].target
+        given = (
+            [(at, one.value) for at, one in enumerate(target.elements)]
+            if isinstance(target, cst.Tuple)
+            else [(None, target)]
+        )
+        found |= {
+            name.value
+            for at, name in given
+            if at in places and isinstance(name, cst.Name) and model.value(name).is_device_tensor
+        }
+    return found
+
+
+def _returned(
+    model: FileModel, step: Function, backward: list[tuple[CallSite, cst.BaseExpression]]
+) -> set[int | None]:
+    """Where a function gives back what it called ``backward`` of: places in a tuple, or None."""
+    own = {
+        loss.value: call
+        for call, loss in backward
+        if call.function is step and isinstance(loss, cst.Name)
+    }
+    nodes = list(walk(step.node.body, into_functions=False)) if own else []
+    order = model.tree.order
+    for node in nodes:  # ``loss = loss.detach()`` behind it
+        for name in _bound(node):
+            if name in own and order[node] > order[own[name].node]:
+                del own[name]
+    places: set[int | None] = set()
+    for node in nodes:
+        value = node.value if isinstance(node, cst.Return) else None
+        parts = value.elements if isinstance(value, cst.Tuple) else ()
+        given = [(None, value), *((at, one.value) for at, one in enumerate(parts))]
+        places |= {at for at, one in given if isinstance(one, cst.Name) and one.value in own}
+    return places
 
 
 def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
@@ -223,11 +247,36 @@ def _accumulates(
         call = model.call(node.value)
         if call.target is not None:
             return None  # a class of the program's own, which may keep numbers alone
-        if call.method == "append" and call.receiver is not None and call.positional:
-            item, total = call.positional[0], _plain(call.receiver, of)
-            if isinstance(item, cst.Name) and item.value in losses and total is not None:
+        if call.method in {"append", "extend"} and call.receiver is not None and call.positional:
+            items = _kept_items(call.positional[0], whole=call.method == "append")
+            item = next((one for one in items if one.value in losses), None)
+            total = _holder(model, call.receiver, of)
+            if item is not None and total is not None:
                 return item, total
     return None
+
+
+def _kept_items(item: cst.BaseExpression, *, whole: bool) -> list[cst.Name]:
+    """The names in what a list is given: ``loss``, ``(d_loss, g_loss)``, ``{"loss": loss}``."""
+    if isinstance(item, cst.Name):
+        return [item] if whole else []
+    if isinstance(item, cst.Dict) and whole:
+        values = [one.value for one in item.elements if isinstance(one, cst.DictElement)]
+    elif isinstance(item, cst.Tuple | cst.List):
+        values = [one.value for one in item.elements if isinstance(one, cst.Element)]
+    else:
+        values = []
+    return [value for value in values if isinstance(value, cst.Name)]
+
+
+def _holder(model: FileModel, node: cst.BaseExpression, of: str | None) -> str | None:
+    """The list that something is put into: ``losses``, ``history["loss"]``, of no given length."""
+    if made_in(model, node, ("collections.deque",)) is not None:
+        return None
+    if isinstance(node, cst.Subscript) and _plain(node.value, of) is not None:
+        text = model.tree.text(node).strip()
+        return text if of is None else text.removeprefix(f"{of}.")
+    return _plain(node, of)
 
 
 def _plain(node: cst.BaseExpression, of: str | None) -> str | None:
@@ -290,6 +339,18 @@ def _total(model: FileModel, method: Function, name: str) -> str | None:
         if found is not None:
             return None if model.throttled(node) or in_no_grad(model, node) else found[1]
     return None
+
+
+def _emptied(nodes: list[cst.CSTNode], node: cst.CSTNode, total: str) -> set[str]:
+    """The list itself, if a loop makes it anew or takes something out of it."""
+    root = total.partition("[")[0]
+    emptied = {f"{root}.clear", f"{root}.pop", f"{root}.popleft"}
+    again = isinstance(node, cst.Expr) and any(
+        root in _bound(other)
+        or (isinstance(other, cst.Call) and dotted_text(other.func) in emptied)
+        for other in nodes
+    )
+    return {total} if again else set()
 
 
 def _takes_out(node: cst.CSTNode) -> bool:

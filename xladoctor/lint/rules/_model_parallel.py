@@ -1,0 +1,47 @@
+"""Programs whose cores hold different parts of one model (neuronx_distributed)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+_NXD = "neuronx_distributed."
+#: What divides a model over cores, with the sizes: positions and names of arguments, 1 by default.
+_DIVIDES = {
+    **dict.fromkeys(
+        (
+            f"{_NXD}parallel_layers.initialize_model_parallel",
+            f"{_NXD}parallel_layers.parallel_state.initialize_model_parallel",
+        ),
+        ((0, "tensor_model_parallel_size"), (1, "pipeline_model_parallel_size")),
+    ),
+    **dict.fromkeys(
+        (
+            f"{_NXD}neuronx_distributed_config",
+            f"{_NXD}trainer.neuronx_distributed_config",
+            f"{_NXD}trainer.trainer.neuronx_distributed_config",
+        ),
+        ((0, "tensor_parallel_size"), (1, "pipeline_parallel_size")),
+    ),
+}
+
+
+def divided(model: FileModel) -> CallSite | None:
+    """What divides the model of a program over several cores, if anything does.
+
+    Cores that hold parts of one model take the same batch and the same random numbers, and have
+    gradients of different parameters. A size that is not seen counts as more than one.
+    """
+    return next(_divisions(model), None)
+
+
+def _divisions(model: FileModel) -> Iterator[CallSite]:
+    for part in (model, *model.linked):
+        for call in part.calls(*_DIVIDES):
+            given = [call.argument(*size) for size in _DIVIDES[call.name or ""]]
+            if any(size is not None and part.literal(size) != 1 for size in given):
+                yield call
