@@ -65,14 +65,7 @@ class Entries:
             elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
                 found.append(Entry(self._graph.home[call], call))
         if not found:
-            # ``accelerate launch`` starts the whole program on each core.
-            found.extend(
-                Entry(self._graph.home[call], call)
-                for call in self._tree.calls
-                if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
-                and self._graph.home[call] is not None
-                and self._flow.belief.believes(call)
-            )
+            found.extend(self._of_accelerate())
         if not found:
             # torchrun starts a script that makes XLA's backend known: the Trainer joins the group.
             found.extend(
@@ -132,6 +125,32 @@ class Entries:
             isinstance(call.func, cst.Attribute) and call.func.attr.value == "step"
         )
 
+    def _of_accelerate(self) -> Iterator[Entry]:
+        """``accelerate launch`` starts the whole program on each core.
+
+        Also what calls a function that makes the object (``accelerator = build(config)``), and
+        the other methods of an object that keeps it.
+        """
+        calls = [
+            call
+            for call in self._tree.calls
+            if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
+            and self._graph.home[call] is not None
+            and self._flow.belief.believes(call)
+        ]
+        begun: dict[Function, cst.Call] = {}
+        for call in calls:
+            queue = [self._graph.home[call]]
+            while queue:
+                function = queue.pop()
+                if function is None or function in begun:
+                    continue
+                begun[function] = call
+                queue.extend(self._graph.home[caller] for caller in self._flow.callers(function))
+        yield from (Entry(function, call) for function, call in begun.items())
+        if begun:
+            yield from (one for one in self._with_accelerator() if one.function not in begun)
+
     def _with_accelerator(self) -> Iterator[Entry]:
         """What has Accelerate's object, which another file makes: that is on each core too.
 
@@ -145,7 +164,7 @@ class Entries:
                 yield Entry(home, call)
         for function in self._tree.functions.values():
             if function.outer is None and not self._flow.callers(function):
-                calls = self._graph.calls_in(function)
+                calls = self._graph.reached(function.node)
                 if any(self._of_accelerator(call) for call in calls):
                     yield Entry(function, None)
 
@@ -195,8 +214,9 @@ class Entries:
         """Training that nobody here calls, in files that ask for the other cores.
 
         A function that reduces gradients and ends no graph (``xm.optimizer_step(optimizer)``) is
-        written for several cores, and another file starts them. A class is made on each core too
-        where its ``__init__`` asks for the device: before the start that raises.
+        written for several cores, and another file starts them. So is the Trainer of such a file:
+        it runs on each core, with all that its library calls of it. A class is made on each core
+        too where its ``__init__`` asks for the device: before the start that raises.
         """
         asking = {
             self._tree.module_of(call)
@@ -205,19 +225,27 @@ class Entries:
         } - known
         owners: set[Class] = set()
         for function in self._tree.functions.values():
-            if (
-                function.outer is None
-                and self._tree.module_of(function.node) in asking
-                and not self._flow.callers(function)
-                and any(self._reduces(call) for call in self._graph.reached(function.node))
-            ):
-                yield function
-                if function.owner is not None:
-                    owners.add(function.owner)
-        for made in (owner.methods.get("__init__") for owner in owners):
-            asked = (self._names.resolve(call.func) or "" for call in self._graph.calls_in(made))
-            if made is not None and any(name.endswith(know.ASKS_FOR_DEVICE) for name in asked):
-                yield made
+            here = function.outer is None and self._tree.module_of(function.node) in asking
+            if not here or self._flow.callers(function):
+                continue
+            owner = function.owner
+            trains = any(self._reduces(call) for call in self._graph.reached(function.node))
+            if trains or (owner is not None and self._flow.hooks.is_trainer(owner)):
+                yield from (function,) if trains else ()
+                owners.update((owner,) if owner is not None else ())
+        for owner in sorted(owners, key=lambda one: self._tree.order[one.node]):
+            yield from self._called_on_each_core(owner)
+
+    def _called_on_each_core(self, owner: Class) -> Iterator[Function]:
+        """Methods of an object that each core has: what makes it there, what a Trainer calls."""
+        for name, method in owner.methods.items():
+            if name == "__init__":
+                calls = self._graph.calls_in(method)
+                asked = (self._names.resolve(call.func) or "" for call in calls)
+                if any(name.endswith(know.ASKS_FOR_DEVICE) for name in asked):
+                    yield method
+            elif self._flow.hooks.is_trainer(owner) and not method.decorators:
+                yield from () if self._flow.callers(method) else (method,)
 
     def _reduces(self, call: cst.Call) -> bool:
         """``xm.optimizer_step(optimizer)``, as programs for several cores write it."""

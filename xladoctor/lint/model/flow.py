@@ -139,10 +139,10 @@ class Flow:
                     found.setdefault(method, []).append(call)
         return found
 
-    def record(self, node: cst.CSTNode, value: Value) -> None:
-        """Remember what an expression was in this run."""
+    def record(self, node: cst.CSTNode, value: Value, *, known: bool = False) -> None:
+        """Remember what an expression was in this run; all of it, if its use tells (``known``)."""
         values = self._recorded
-        before = values.get(node)
+        before = None if known else values.get(node)
         values[node] = value if before is None else join(before, value)
 
     def enter(

@@ -383,6 +383,8 @@ def _of_trainer(name: str) -> Value | None:
         return Value(Kind.MODEL, on_device=True)
     if name in {"inputs", "batch"}:
         return container(Value(Kind.DEVICE_TENSOR, local=True))
+    if name in {"tr_loss", "grad_norm"}:  # of ``_maybe_log_save_evaluate``, behind each step
+        return Value(Kind.DEVICE_TENSOR, local=True)
     return None
 
 

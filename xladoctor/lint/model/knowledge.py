@@ -348,7 +348,9 @@ FLAGS_OF_BATCHES = frozenset({"return_loss", "return_dict", "use_cache"})
 OF_TRAINERS = frozenset(
     {"compute_loss", "training_step", "prediction_step", "get_train_dataloader", "evaluation_loop"}
 )
-TRAINER_STEPS = frozenset({"compute_loss", "training_step", "_training_step"})
+TRAINER_STEPS = frozenset(
+    {"compute_loss", "training_step", "_training_step", "_maybe_log_save_evaluate"}
+)
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Ends of names by which programs ask for the other cores, or give each its part of the data.
 ASKS_FOR_CORES = (

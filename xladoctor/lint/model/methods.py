@@ -26,6 +26,7 @@ from xladoctor.lint.model.values import (
     Value,
     any_local,
     join,
+    of_type,
     on_device,
 )
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.callvalue import CallEvaluator
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.frames import Frame
+
+#: Methods that a tensor has, and no container of tensors.
+_OF_TENSORS_ALONE = frozenset({"backward", "cpu", "detach", "item", "mean", "sum"})
+_NO_TENSORS = (Kind.CONTAINER, Kind.NUMBER, Kind.UNKNOWN)
 
 
 class MethodEvaluator:
@@ -63,6 +68,7 @@ class MethodEvaluator:
         if receiver.made_of_device and name in {"cpu", "detach", "item"}:
             receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
             self._flow.record(func.value, receiver)
+        receiver = self._tensor_of_roads(func, receiver, frame)
         if name in {"items", "values"} and receiver.kind is Kind.UNKNOWN:
             of = _whose_state(func.value)  # ``net.state_dict().items()``
             if of is not None:
@@ -87,6 +93,19 @@ class MethodEvaluator:
         if receiver.kind is Kind.MODEL and name in {"train", "eval", "float", "half", "bfloat16"}:
             return receiver
         return self._by_name(node, name, receiver, arguments)
+
+    def _tensor_of_roads(self, func: cst.Attribute, value: Value, frame: Frame) -> Value:
+        """``loss.backward()`` of ``(loss, outputs) if asked else loss``: it is the tensor here."""
+        if value.kind is not Kind.UNKNOWN or func.attr.value not in _OF_TENSORS_ALONE:
+            return value
+        kinds = {road.kind for road in value.roads}
+        tensor = of_type(value, tensor=True) if value.roads else UNKNOWN
+        if not tensor.is_device_tensor or not kinds <= {Kind.DEVICE_TENSOR, *_NO_TENSORS}:
+            return value
+        self._flow.record(func.value, tensor, known=True)
+        if isinstance(func.value, cst.Name) and func.value.value in frame.env:
+            frame.env[func.value.value] = tensor
+        return tensor
 
     def _followed(
         self,
@@ -204,6 +223,8 @@ class MethodEvaluator:
             return self._calls.object_called(
                 node, receiver.but(instance=None, classes=frozenset()), arguments
             )
+        if name == "forward" and receiver.kind is Kind.LOSS:  # ``self.criterion.forward(x, y)``
+            return self._calls.object_called(node, receiver, arguments)
         guessed = self._evaluator.guess(name)
         if guessed.kind in {Kind.MODEL, Kind.LOSS} and receiver.kind in {Kind.UNKNOWN, Kind.MODEL}:
             return self._calls.object_called(node, guessed, arguments)

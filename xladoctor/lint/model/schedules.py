@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import (
@@ -31,6 +32,10 @@ _DEPTH = 2
 #: Words of what is true now and then: the last step, or one that something asks for.
 _FORCES = frozenset(
     ["force", "forced", "save", "last", "final", "done", "stop", "best", "milestone", "checkpoint"]
+)
+#: What the Trainer of transformers is asked to do behind a step, now and then.
+_CONTROLS = frozenset(
+    ["should_log", "should_save", "should_evaluate", "should_epoch_stop", "should_training_stop"]
 )
 
 
@@ -86,6 +91,9 @@ class Schedules:
             return when and self._wraps(test)
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when and not (steps and by_accumulation(test))
+        if isinstance(test, cst.Attribute):  # ``self.control.should_log`` of a Trainer
+            of_control = (dotted_text(test.value) or "").rpartition(".")[2] == "control"
+            return when and of_control and test.attr.value in _CONTROLS
         if isinstance(test, cst.Name) and depth:
             bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
             return bool(bindings) and any(

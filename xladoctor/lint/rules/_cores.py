@@ -54,8 +54,6 @@ SETTINGS = frozenset(
         "settings",
     }
 )
-#: What Lightning counts, on all cores alike.
-_COUNTED = frozenset({"current_epoch", "global_step"})
 #: What starts the cores as processes, and where it is told how (spawned unless it says so).
 _STARTS = {"torch_xla.distributed.xla_multiprocessing.spawn": 5, "torch_xla.launch": 2}
 #: Words of a line that says from which core it comes.
@@ -182,7 +180,8 @@ def tells_core(model: FileModel, node: cst.CSTNode) -> bool:
 def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
     """Whether what is shown or written says from which core it comes: then it was meant."""
     nodes = list(shown)
-    if any(tells_core(model, part) for node in nodes for part in _shown(model, node)):
+    parts = [part for node in nodes for part in _shown(model, node)]
+    if any(tells_core(model, part) or _is_text_of_core(model, part) for part in parts):
         return True
     texts = (
         part.value.lower()
@@ -193,6 +192,18 @@ def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
     return any(_CORE_WORDS.search(text) for text in texts)
 
 
+def _is_text_of_core(model: FileModel, node: cst.CSTNode) -> bool:
+    """``path``, of ``path = f"{folder}/part-{rank}.pt"``: a text that was made with the number."""
+    if not isinstance(node, cst.Name):
+        return False
+    return any(
+        isinstance(text, cst.FormattedString | cst.BinaryOperation | cst.Call)
+        and any(isinstance(part, cst.FormattedString | cst.SimpleString) for part in walk(text))
+        and any(tells_core(model, part) for part in walk(text))
+        for text in (item.node for item in model.bindings(node.value, node))
+    )
+
+
 def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """The parts of what is shown: of a call of the program's its name, not what it is given."""
     if isinstance(node, cst.Call) and isinstance(model.call(node).target, Function):
@@ -201,114 +212,6 @@ def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     yield node
     for part in children(node):
         yield from _shown(model, part)
-
-
-def same_everywhere(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> bool:
-    """Whether an expression is certainly equal on all cores: literals and what is made of them.
-
-    Settings (``args.out``, ``CONFIG["out"]``) are equal too: all cores get the same command line.
-    """
-    if depth > 6 or differs(model, node):
-        return False
-    if isinstance(node, cst.SimpleString | cst.Integer | cst.Float):
-        return True
-    if isinstance(node, cst.FormattedString):
-        return all(
-            same_everywhere(model, part.expression, depth + 1)
-            for part in node.parts
-            if isinstance(part, cst.FormattedStringExpression)
-        )
-    if isinstance(node, cst.BinaryOperation | cst.ConcatenatedString):
-        return all(same_everywhere(model, x, depth + 1) for x in (node.left, node.right))
-    if isinstance(node, cst.Tuple):
-        return all(same_everywhere(model, x.value, depth + 1) for x in node.elements)
-    if isinstance(node, cst.Call):
-        return _call_is_same(model, node, depth)
-    if isinstance(node, cst.Name):
-        return _name_is_same(model, node, depth)
-    if isinstance(node, cst.Attribute):
-        same = same_everywhere(model, node.value, depth + 1) or _is_setting(node.value)
-        return same or _is_kept(model, node, depth)
-    if isinstance(node, cst.Subscript):
-        return _is_setting(node.value)
-    return False
-
-
-def _is_kept(model: FileModel, node: cst.Attribute, depth: int) -> bool:
-    """``self.path`` of a module of Lightning, which is made before the cores; ``current_epoch``."""
-    if "lightning" not in model.frameworks:
-        return False
-    if node.attr.value in _COUNTED:
-        return True
-    function = model.function_of(node)
-    if function is None or function.owner is None or not is_name(node.value, "self"):
-        return False
-    made = model.kept(function.owner).get(node.attr.value, ())
-    return (
-        bool(made)
-        and run_by_lightning(model, function) is function
-        and all(model.is_here(one) and same_everywhere(model, one, depth + 1) for one in made)
-    )
-
-
-def _call_is_same(model: FileModel, node: cst.Call, depth: int) -> bool:
-    call = model.call(node)
-    plain = call.name is not None and call.name.startswith(("os.path.", "pathlib.", "builtins.str"))
-    method = call.method in {"format", "joinpath", "join", "with_suffix"} and call.receiver
-    if not plain and not method:
-        return False
-    parts = [argument.value for argument in node.args]
-    if method and not plain:
-        assert call.receiver is not None
-        parts.append(call.receiver)
-    return all(same_everywhere(model, part, depth + 1) for part in parts)
-
-
-def _name_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
-    bindings = model.bindings(node.value, node)
-    if not bindings:
-        return False
-    for binding in bindings:
-        if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
-            if not same_everywhere(model, binding.node, depth + 1):
-                return False
-        elif binding.kind == "param":
-            if not _argument_is_same(model, node, depth):
-                return False
-        elif binding.kind == "other":
-            # A loop variable: an epoch or a step counter is equal, a value of a batch is not.
-            value = model.value(node)
-            if value.kind is not Kind.NUMBER or value.local:
-                return False
-        elif binding.kind != "import":
-            return False
-    return True
-
-
-def _argument_is_same(model: FileModel, node: cst.Name, depth: int) -> bool:
-    function = model.function_of(node)
-    if function is None or node.value not in function.parameters:
-        return False
-    index = function.parameters.index(node.value) - function.is_bound
-    callers = model.callers(function)
-    entry = model.on_every_core(node)
-    if entry is not None and entry.function is function and not callers:
-        return index > 0  # what spawn passes on; the first is the core's number
-    if index < 0 or not callers:
-        return _is_setting(node)
-    for call in callers:
-        value = call.argument(index, node.value)
-        if value is None:
-            continue  # the default is the same for all
-        if not same_everywhere(model, value, depth + 1):
-            return False
-    return True
-
-
-def _is_setting(node: cst.BaseExpression) -> bool:
-    """Whether an expression is by its name the program's settings."""
-    last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
-    return isinstance(last, str) and last.lower() in SETTINGS
 
 
 def is_main(model: FileModel, guard: Guard) -> bool:

@@ -164,10 +164,20 @@ def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:
         guard = model.core_guard(other.node) or model.master_only(other.node)
         guard = guard or next(iter(model.guards(other.node)), None)
         if guard is not None:
-            tests.append({part.value for part in walk(guard.test) if isinstance(part, cst.Name)})
+            tests.append(_asked(model, guard.test))
             conditions.add(guard.node)
             sides.add(guard.master)
     if sides in ({True}, {False}):
         return False  # held back twice, and never released
     paired = len(tests) % 2 == 0 and len(conditions) >= 2
     return paired and bool(set.intersection(*tests))
+
+
+def _asked(model: FileModel, test: cst.BaseExpression) -> set[str]:
+    """What a condition asks for: ``rank`` of ``self.rank == 0``, not the object that has it."""
+    return {
+        part.value
+        for part in walk(test)
+        if isinstance(part, cst.Name)
+        and not (isinstance(above := model.parent(part), cst.Attribute) and above.value is part)
+    }

@@ -44,6 +44,25 @@ def old_questions(model: FileModel, package: str) -> Iterator[Problem]:
                 row["asks"] if module in known else row["gone"],
                 suggestion=row["instead"],
             )
+    yield from _of_the_package(model, package)
+
+
+def _of_the_package(model: FileModel, package: str) -> Iterator[Problem]:
+    """``transformers.is_torch_tpu_available()``, asked of the package or of a module of it."""
+    for node in model.nodes(cst.Attribute):
+        assert isinstance(node, cst.Attribute)
+        row = _questions().get(node.attr.value)
+        if row is None or row["package"] != package or tolerated(model, node):
+            continue
+        module = (model.name(node) or "").rpartition(".")[0]
+        if module.partition(".")[0] != package:
+            continue
+        gone = row["gone"].replace("this raises ImportError", "this raises AttributeError")
+        yield model.problem(
+            node,
+            row["asks"] if module in row["still_in"] else gone,
+            suggestion=row["instead"],
+        )
 
 
 @functools.cache

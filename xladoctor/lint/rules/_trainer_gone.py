@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.knowledge import TRAINERS
+from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, Class, FileModel, Problem
 
 _TRAINER = "transformers.Trainer"
 _ARGUMENTS = "transformers.TrainingArguments"
@@ -40,6 +42,9 @@ def gone_arguments(model: FileModel) -> Iterator[Problem]:
 
 def _is_of_transformers(model: FileModel, call: CallSite) -> bool:
     """Whether a call makes a Trainer of transformers itself, or of a class on it."""
+    owner = _begun_in(model, call)
+    if owner is not None:
+        return all(name.startswith("transformers.") for name in model.library_bases(owner))
     made = model.value(call.node).instance
     names = model.library_bases(made.cls) if made is not None else [call.name or ""]
     return all(name.startswith("transformers.") for name in names)
@@ -49,12 +54,26 @@ def _which(model: FileModel, call: CallSite) -> str | None:
     """What a call is in the table; a class of the program may take what it likes."""
     if call.name in TRAINERS or (is_trainer(model, call) and _passes_all_on(model, call)):
         return _TRAINER
+    if _begun_in(model, call) is not None:
+        return _TRAINER
     if call.name is not None and call.name.endswith(".TrainingArguments"):
         return _ARGUMENTS if call.name.startswith("transformers.") else None
     if call.method != "train" or call.receiver is None:
         return None
     trainer = the_call(model, call.receiver)
     return _TRAIN if trainer is not None and is_trainer(model, trainer) else None
+
+
+def _begun_in(model: FileModel, call: CallSite) -> Class | None:
+    """The class right on the Trainer whose ``__init__`` calls that of the Trainer."""
+    function = call.function
+    if call.method != "__init__" or function is None or function.name != "__init__":
+        return None
+    owner, held = function.owner, call.receiver
+    if owner is None or not isinstance(held, cst.Call) or len(owner.bases) != 1:
+        return None
+    above = model.name(held.func) == "builtins.super"
+    return owner if above and model.name(owner.bases[0]) in TRAINERS else None
 
 
 def _passes_all_on(model: FileModel, call: CallSite) -> bool:
@@ -88,6 +107,38 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             f"transformers 5 has no {name} any more: this raises AttributeError",
             suggestion=f"use {gone[name]}",
         )
+
+
+def gone_methods(model: FileModel) -> Iterator[Problem]:
+    """``self.prediction_loop(...)``, in a class on the Trainer that defines no such method."""
+    gone = _lost(_TRAINER)
+    for owner in model.classes:
+        if not extends_trainer(model, owner):
+            continue
+        for node in walk(owner.node):
+            if not isinstance(node, cst.Attribute) or node.attr.value not in gone:
+                continue
+            name = node.attr.value
+            if not _is_itself(model, owner, node.value) or tolerated(model, node):
+                continue
+            if model.method(owner, name) is None and not any(
+                _defines(one, name) for one in (model, *model.linked)
+            ):
+                yield model.problem(
+                    node,
+                    f"the Trainer of transformers 5 has no {name} any more: this raises "
+                    "AttributeError",
+                    suggestion=f"use {gone[name]}",
+                )
+
+
+def _is_itself(model: FileModel, owner: Class, node: cst.BaseExpression) -> bool:
+    """``self`` in a method of a class, or ``super()``."""
+    function = model.function_of(node)
+    home = function is not None and function.owner is owner and function.parameters
+    if isinstance(node, cst.Call):
+        return bool(home) and model.name(node.func) == "builtins.super"
+    return bool(home) and function is not None and is_name(node, function.parameters[0])
 
 
 def _defines(model: FileModel, name: str) -> bool:

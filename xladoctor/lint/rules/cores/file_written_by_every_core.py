@@ -12,8 +12,9 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._appends import appended_path
-from xladoctor.lint.rules._cores import differs, entry_places, every_core, same_everywhere
+from xladoctor.lint.rules._cores import differs, entry_places, every_core
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._same import same_everywhere
 from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._writes import PRETRAINED, RUNS, SAVE, fetching_command, written_path
 
@@ -161,6 +162,9 @@ def _there_before(model: FileModel, call: CallSite) -> bool:
     """
     if call.function is None or not any(_asks_for_file(model, x) for x in model.guards(call.node)):
         return False
+    before = (one.function for one in model.callers(call.function) if one.function is not None)
+    if "lightning" in model.frameworks and any(one.name == "prepare_data" for one in before):
+        return True  # Lightning calls it on one process, before all else
     entry = every_core(model, call.node)
     if entry is None or entry.call is None:
         return False

@@ -14,7 +14,12 @@ from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._questions import old_questions
 from xladoctor.lint.rules._sources import sources, the_call
-from xladoctor.lint.rules._trainer_gone import gone_arguments, gone_attributes, old_methods
+from xladoctor.lint.rules._trainer_gone import (
+    gone_arguments,
+    gone_attributes,
+    gone_methods,
+    old_methods,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -126,6 +131,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     yield from _old_names(model)
     yield from gone_arguments(model)
     yield from gone_attributes(model)
+    yield from gone_methods(model)
     yield from old_methods(model)
     yield from old_questions(model, "transformers")
     yield from _defaults(model)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
@@ -41,6 +42,7 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
             row in rows
             or not model.is_here(loop.node)
             or model.effects.ran_before(node, tensor, loop)
+            or _ended_since(model, guard, node, loop)
         ):
             continue
         rows.add(row)
@@ -72,6 +74,25 @@ def _read(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
         return event.value
     found = formats(model, node)
     return found[1] if found is not None else None
+
+
+def _ended_since(model: FileModel, guard: Guard, node: cst.CSTNode, loop: Loop) -> bool:
+    """Whether what is due has ended the step's graph before it comes to a read.
+
+    ``accelerator.wait_for_everyone()``, or an evaluation over a device loader right there.
+    """
+    order, around = model.tree.order, model.tree.ancestors(node)
+    for end in model.effects.ends_between(guard.node, node, loop):
+        there = guard.node in model.tree.ancestors(end) and end not in around
+        if there and not opposed(model.guards(end), model.guards(node)):
+            return True
+    return any(
+        one.iterates.kind is Kind.DEVICE_LOADER
+        and guard.node in model.tree.ancestors(one.node)
+        and one.node not in around
+        and order[one.node] < order[node]
+        for one in model.loops
+    )
 
 
 def _of_evaluation(model: FileModel, tensor: cst.BaseExpression) -> bool:

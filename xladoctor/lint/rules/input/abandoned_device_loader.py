@@ -12,7 +12,7 @@ from xladoctor.lint.rules import rule
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Guard, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 
 _OPPOSED = {
@@ -53,7 +53,7 @@ def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
         if not _repeated(model, loop, maker):
             continue
         leave = _break(model, loop)
-        if leave is None or any(call.method == "close" for call in model.calls()):
+        if leave is None or any(_closes_loader(model, call) for call in model.methods("close")):
             continue
         yield model.problem(
             leave,
@@ -65,6 +65,16 @@ def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
                 model.place(loop.node, "the loop"),
             ],
         )
+
+
+def _closes_loader(model: FileModel, call: CallSite) -> bool:
+    """``parallel_loader.close()``; a bar over it (``epoch_iterator.close()``) closes itself."""
+    held = call.receiver
+    if held is None:
+        return False
+    return (
+        model.value(held).kind is Kind.PARALLEL_LOADER or "loader" in model.tree.text(held).lower()
+    )
 
 
 def _begun_again(model: FileModel) -> Iterator[Problem]:
