@@ -219,3 +219,21 @@ def assignments(
             yield target.target, line.value
     elif type(line) is cst.AnnAssign and line.value is not None:
         yield line.target, line.value
+
+
+def paired(
+    target: cst.BaseExpression, value: cst.BaseExpression
+) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """``a, b = 1, 2``: each target with its value; itself what is not written out so."""
+    lists = (cst.Tuple, cst.List)
+    if not isinstance(target, lists) or not isinstance(value, lists):
+        yield target, value
+        return
+    parts = [*target.elements, *value.elements]
+    if len(target.elements) != len(value.elements) or not all(
+        isinstance(part, cst.Element) for part in parts
+    ):
+        yield target, value
+        return
+    for one, other in zip(target.elements, value.elements, strict=True):
+        yield from paired(one.value, other.value)

@@ -15,7 +15,7 @@ import libcst as cst
 
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.calls import CallSite
-from xladoctor.lint.model.dotted import assignments
+from xladoctor.lint.model.dotted import assignments, paired
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.knowledge import LOADERS
@@ -283,7 +283,8 @@ class Program:
             found: dict[str, list[cst.BaseExpression]] = {}
             for method in owner.methods.values():
                 for line in walk(method.node):
-                    for target, value in assignments(line):
+                    pairs = (pair for both in assignments(line) for pair in paired(*both))
+                    for target, value in pairs:
                         if type(target) is cst.Attribute and _is_self(target.value):
                             found.setdefault(target.attr.value, []).append(value)
             self._kept[owner] = found

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel
 
+#: ``xm.master_print(text, fd=file)`` writes on one core.
+_MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 #: Methods of a file, and of what ``csv`` makes of one.
 _WRITES = frozenset({"write", "writelines", "writerow", "writerows", "writeheader"})
-
-#: Prints to a file, on the master core alone.
-_BY_MASTER = "torch_xla.core.xla_model.master_print"
 
 
 def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
@@ -43,8 +42,8 @@ def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None
     if any(says_core(model, [one.value for one in write.node.args]) for write in writes):
         return None
     told = any(
-        every_core(model, write.node) is not None
-        and write.name != _BY_MASTER
+        write.name != _MASTER_PRINT
+        and every_core(model, write.node) is not None
         and not _in_evaluation(model, write)
         and not _of_one_core(model, write)
         for write in writes

@@ -225,13 +225,19 @@ def _is_fed(model: FileModel, loop: Loop) -> bool:
 
 
 def is_handed_in(model: FileModel, loop: Loop) -> bool:
-    """Whether a caller that nobody has read gives what the loop goes over."""
-    if not isinstance(loop.node, cst.For):
+    """Whether a caller that nobody has read gives what the loop goes over.
+
+    Not what it declares to be a loader of torch, where it asks for the device itself: who gives it
+    that has no device yet.
+    """
+    if not isinstance(loop.node, cst.For) or is_given_plain(model, loop):
         return False
     sources = list(_names_in(loop.node.iter))
     sources += [part for made in _made_of(model, sources) for part in _names_in(made)]
     return any(
-        binding.kind == "param" and _is_uncalled(model, part)
+        binding.kind == "param"
+        and _is_uncalled(model, part)
+        and not _is_declared_plain(model, binding.node)
         for part in sources
         if isinstance(part, cst.Name)
         for binding in model.bindings(part.value, part)
@@ -259,6 +265,36 @@ def is_known(value: Value) -> bool:
     if value.items:
         return all(is_known(item) for item in value.items)
     return value.element is not None and is_known(value.element)
+
+
+def is_given_plain(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop goes over ``self.loader``, of nothing but a parameter of such a kind."""
+    if not isinstance(loop.node, cst.For):
+        return False
+    made = [*_made_of(model, list(_names_in(loop.node.iter)))]
+    bound = [
+        binding.node
+        for one in made
+        for binding in (model.bindings(one.value, one) if isinstance(one, cst.Name) else ())
+    ]
+    named = all(isinstance(one, cst.Name) for one in made)
+    return named and bool(bound) and all(_is_declared_plain(model, node) for node in bound)
+
+
+def _is_declared_plain(model: FileModel, node: cst.CSTNode) -> bool:
+    """``loader: DataLoader`` of a function or class that asks for the XLA device itself."""
+    function = model.function_of(node)
+    if not isinstance(node, cst.Param) or node.annotation is None or function is None:
+        return False
+    name = model.name(node.annotation.annotation) or ""
+    if not (name.startswith("torch.utils.data.") and name.endswith("DataLoader")):
+        return False
+    asks = model.library.returning(Returns.DEVICE)
+    return any(
+        home is function or (home.owner is not None and home.owner is function.owner)
+        for call in model.calls()
+        if call.name in asks and (home := call.function) is not None
+    )
 
 
 def _is_uncalled(model: FileModel, node: cst.CSTNode) -> bool:

@@ -72,6 +72,26 @@ def wanted_for_xla(
     return None
 
 
+def chooses_devices(model: FileModel) -> bool:
+    """Whether the Trainers of a file run on other devices too.
+
+    One that nothing tells to use XLA devices, or which some setting does (``tpu_cores=8 if tpu else
+    None``, ``Trainer(tpu_cores=tpus, gpus=gpus)``).
+    """
+    return any(
+        "gpus" in (settings := _settings(model, call))
+        or (wanted := wanted_for_xla(model, settings)) is None
+        or not all(_is_for_xla(model, one) for one in _each(model, wanted))
+        for call in model.calls(*TRAINERS)
+    )
+
+
+def _is_for_xla(model: FileModel, wanted: cst.BaseExpression) -> bool:
+    """Whether one of the values that a Trainer may be given asks for XLA devices."""
+    said = constant(model, wanted)
+    return said is not None and said not in {"auto", "cpu", "gpu", "cuda", "mps"}
+
+
 def _settings(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
     """What a Trainer is given, also by options with a default and by Lightning's command line."""
     named = given(model, call)

@@ -1,4 +1,4 @@
-"""Shares of the data that a loop takes by the core's number, and that need not be of one length."""
+"""Shares of the data: samplers that have none, and what a loop takes by the core's number."""
 
 from __future__ import annotations
 
@@ -7,14 +7,41 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.rules._sources import gone_over
+from xladoctor.lint.rules._sources import gone_over, sources
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel, Loop
+    from xladoctor.lint.model import CallSite, FileModel, Loop
 
+#: Samplers of torch that know nothing of the other cores.
+_OF_ONE = ("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler")
 #: What brings shares to one length, or cuts the rest off.
 _EVENS = (cst.FloorDivide, cst.Modulo)
 _DEPTH = 3
+
+
+def samplers_of_one(model: FileModel, sampler: cst.BaseExpression) -> list[CallSite] | None:
+    """The calls that make a sampler of torch's which shares nothing out, whichever it is.
+
+    Args:
+        model: The file.
+        sampler: What a loader is given.
+
+    Returns:
+        The calls; None if it may be something else, such as a ``DistributedSampler``.
+    """
+    made = [
+        part
+        for one in sources(model, sampler) or ()
+        for part in ((one.body, one.orelse) if isinstance(one, cst.IfExp) else (one,))
+    ]
+    calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
+    if not calls or len(calls) < len(made):
+        return None
+    return calls if all(_is_of_one(call.name or "") for call in calls) else None
+
+
+def _is_of_one(name: str) -> bool:
+    return name.startswith("torch.utils.data.") and name.endswith(_OF_ONE)
 
 
 def every_nth(model: FileModel, loop: Loop) -> cst.BaseExpression | None:

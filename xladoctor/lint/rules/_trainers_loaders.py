@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules._cores import every_core
 from xladoctor.lint.rules._loaders import DATA_LOADER
-from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._shares import samplers_of_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,6 @@ _METHODS = frozenset({"get_train_dataloader", "get_eval_dataloader", "get_test_d
 _SHARES = re.compile(
     r"shard|distributed|rank|ordinal|world_size|num_replicas|split_by_node", re.IGNORECASE
 )
-#: Samplers of torch that know nothing of the other cores.
-_OF_ONE = ("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler")
 
 
 def of_each_core(model: FileModel) -> Iterator[tuple[CallSite, FileModel, Entry]]:
@@ -75,13 +73,7 @@ def _is_shared(model: FileModel, call: CallSite) -> bool:
     sampler = call.keywords.get("sampler")
     if sampler is None or model.literal(sampler) is None:
         return _streams(model, call)
-    made = sources(model, sampler)
-    names = [model.name(one.func) or "" for one in made or () if isinstance(one, cst.Call)]
-    return made is None or len(names) < len(made) or not all(map(_is_of_one, names))
-
-
-def _is_of_one(name: str) -> bool:
-    return name.startswith("torch.utils.data.") and name.endswith(_OF_ONE)
+    return samplers_of_one(model, sampler) is None
 
 
 def _streams(model: FileModel, call: CallSite) -> bool:

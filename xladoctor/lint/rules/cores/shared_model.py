@@ -22,7 +22,9 @@ _WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
 #: First release without XRT, in which each core was a process.
 _SINCE = (2, 0)
 #: What only modules are asked for: a tensor has none of these methods.
-_OF_MODULES = frozenset({"parameters", "named_parameters", "state_dict", "load_state_dict"})
+_OF_MODULES = frozenset(
+    {"parameters", "named_parameters", "state_dict", "load_state_dict", "train", "eval"}
+)
 
 
 @rule("XLA424")
@@ -48,16 +50,19 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
             suggestion="make the model in the function that each core runs, or move a copy: "
             f"copy.deepcopy({moved}).to(device)",
             related=[
-                model.place(made, "made once, before the cores start"),
+                model.place(
+                    made,
+                    "given to what starts the cores"
+                    if isinstance(made, cst.Param)
+                    else "made once, before the cores start",
+                ),
                 *entry_places(model, entry),
             ],
             fix=shared_fix(model, move, shared) if shared is not None else None,
         )
 
 
-def _whose(
-    model: FileModel, move: CallSite, shared: Shared | None, made: cst.BaseExpression
-) -> str:
+def _whose(model: FileModel, move: CallSite, shared: Shared | None, made: cst.CSTNode) -> str:
     if not model.is_here(made) and model.function_of(made) is None:
         return "of the imported module"
     if isinstance(move.receiver, cst.Attribute):
@@ -69,10 +74,11 @@ def _whose(
     return "of the module" if shared is not None or own else "that they are given"
 
 
-def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.Call | None:
+def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.CSTNode | None:
     """What made, before the cores start, the one model that all of them move.
 
-    It is of an object whose method they run (``xmp.spawn(self.run)``), a global, or handed to them.
+    It is of an object whose method they run (``xmp.spawn(self.run)``), a global, or handed to them,
+    or to the function that starts them (its parameter).
     """
     held, device = move.receiver, move.argument(0, "device")
     if device is None or held is None or model.value(device).kind is not Kind.DEVICE:
@@ -80,6 +86,9 @@ def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.Call | 
     if move.function is None:
         return None
     makers: list[cst.Call] = []
+    given = _given_to_start(model, move, held, entry) if isinstance(held, cst.Name) else None
+    if given is not None:
+        return given
     around = _of_function_around(model, move, held) if isinstance(held, cst.Name) else []
     if model.value(held).kind is not Kind.MODEL and not (
         isinstance(held, cst.Name) and _is_model(model, move, held)
@@ -96,6 +105,23 @@ def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.Call | 
         if model.on_every_core(node) is None and model.on_xla(node) is not OnXla.NO
     ]
     return before[0] if before else None
+
+
+def _given_to_start(
+    model: FileModel, move: CallSite, held: cst.Name, entry: Entry
+) -> cst.Param | None:
+    """The model that a function is given, which starts the cores and runs inner functions on them.
+
+    ``def fit(net): def work(rank): net.to(device)`` and ``xmp.spawn(work)``.
+    """
+    bound = [binding.node for binding in model.bindings(held.value, held)]
+    outer = move.function.outer if move.function is not None else None
+    if len(bound) != 1 or not isinstance(bound[0], cst.Param) or outer is None:
+        return None
+    starts = entry.call is not None and model.function_of(entry.call) is outer
+    if not starts or model.function_of(bound[0]) is not outer:
+        return None
+    return bound[0] if _is_model(model, move, held) else None
 
 
 def _of_function_around(model: FileModel, move: CallSite, held: cst.Name) -> list[cst.Call]:

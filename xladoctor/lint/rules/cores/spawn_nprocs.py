@@ -67,12 +67,32 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
 
 
 def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
-    """The numbers that a name may hold, if it is bound to several and to nothing else."""
+    """The numbers that a name may hold, if it is bound to several and to nothing else.
+
+    Of a parameter: the default, wherever no call says another (``def run(model, cores=8)``), and
+    what the calls say.
+    """
     if not isinstance(given, cst.Name):
         return []
+    bound = [binding.node for binding in model.bindings(given.value, given)]
+    if len(bound) == 1 and isinstance(bound[0], cst.Param):
+        return _handed(model, bound[0])
     values = [model.literal(node) for node in assigned(model, given)]
     found = [value for value in values if isinstance(value, int)]
     return found if len(found) == len(values) else []
+
+
+def _handed(model: FileModel, parameter: cst.Param) -> list[int]:
+    """The numbers that calls in sight give to a parameter, and its default, if one gives none."""
+    function = model.function_of(parameter)
+    if function is None:
+        return []
+    calls = model.callers(function)
+    given = [call.given_to(function, parameter.name.value) for call in calls]
+    if not calls or None in given:
+        given.append(parameter.default)
+    found = [model.literal(node) for node in given if node is not None]
+    return [one for one in found if isinstance(one, int) and not isinstance(one, bool)]
 
 
 def _counts_devices(model: FileModel, given: cst.BaseExpression) -> bool:

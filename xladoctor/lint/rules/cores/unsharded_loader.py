@@ -21,10 +21,11 @@ from xladoctor.lint.rules._loaders import (
     says_evaluation,
 )
 from xladoctor.lint.rules._model_parallel import divided
+from xladoctor.lint.rules._shares import samplers_of_one
 from xladoctor.lint.rules._trainers_loaders import of_each_core
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xladoctor.findings import Edit, Fix
     from xladoctor.lint.model import CallSite, Entry, FileModel, Loop, Problem
@@ -51,12 +52,19 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     """Find loaders that run on every core and give each of them all the samples."""
     if not model.is_xla or model.spmd:
         return
+    of_trainers = {}
     if "transformers" in model.frameworks:
-        yield from _of_trainers(model)
+        of_trainers = {one[0].node: one for one in of_each_core(model)}
+        yield from _of_trainers(model, of_trainers.values())
     if model.led_by or divided(model) is not None:
         return  # cores with parts of one model take the same batches
     for call in model.calls(DATA_LOADER, *_OTHERS):
-        if call.has_star or {"sampler", "batch_sampler"} & set(call.keywords):
+        if (
+            call.node in of_trainers
+            or call.has_star
+            or "batch_sampler" in call.keywords
+            or _sampler_shares(model, call)
+        ):
             continue
         others = call.name in _OTHERS
         if others and "distributed" in call.keywords:
@@ -84,13 +92,17 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
             ],
-            fix=None if others or call.begun is not None else _fix(model, call),
+            fix=None
+            if others or call.begun is not None or "sampler" in call.keywords
+            else _fix(model, call),
         )
 
 
-def _of_trainers(model: FileModel) -> Iterator[Problem]:
+def _of_trainers(
+    model: FileModel, loaders: Iterable[tuple[CallSite, FileModel, Entry]]
+) -> Iterator[Problem]:
     """``def get_train_dataloader(self): return DataLoader(...)`` of a Trainer."""
-    for call, home, entry in of_each_core(model):
+    for call, home, entry in loaders:
         yield model.problem(
             call.node,
             "the Trainer takes this loader as it is: every core goes over the whole dataset",
@@ -149,6 +161,24 @@ def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:
     return None
 
 
+def _sampler_shares(model: FileModel, call: CallSite) -> bool:
+    """Whether a sampler may share the samples out, as torch's own for one process do not.
+
+    What draws with replacement is no walk over the dataset: each core may well draw its own.
+    """
+    sampler = call.keywords.get("sampler")
+    if sampler is None or model.literal(sampler) is None:
+        return False
+    made = samplers_of_one(model, sampler)
+    return made is None or any(
+        "Weighted" in one.last
+        or one.has_star
+        or not one.keywords.keys() <= {"data_source", "indices", "generator"}
+        or any(_may_be_a_part(model, given.value) for given in one.arguments)
+        for one in made
+    )
+
+
 def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     """Whether the dataset may hold this core's part only."""
     dataset = call.argument(0, "dataset")
@@ -156,6 +186,11 @@ def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     told = (model.tree.text(test).lower() for test in asked)
     if dataset is None or any("shard" in text for text in told):
         return True  # ``if sharded_by_folder:``
+    return _may_be_a_part(model, dataset)
+
+
+def _may_be_a_part(model: FileModel, dataset: cst.BaseExpression) -> bool:
+    """Whether samples, or their numbers, may be those of this core."""
     for node in _made_of(model, dataset):
         if differs(model, node):
             return True

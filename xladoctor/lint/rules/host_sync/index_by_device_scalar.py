@@ -102,16 +102,47 @@ def _is_of_host(model: FileModel, node: cst.BaseExpression) -> bool:
 
 
 def _is_of_turns(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``t.long()`` of ``for t, p in zip(labels.view(-1), guesses.view(-1)):`` on the device."""
+    """``t.long()`` of ``for t, p in zip(labels.view(-1), guesses.view(-1)):`` on the device.
+
+    And ``labels[i]`` of ``for i in range(len(labels)):``, also by a name.
+    """
     if isinstance(node, cst.Call):
         call = model.call(node)
         if call.method not in _KEEPS_SCALAR or call.receiver is None:
             return False
         return _is_of_turns(model, call.receiver)
-    if not isinstance(node, cst.Name) or not model.value(node).is_device_tensor:
+    if not model.value(node).is_device_tensor:
         return False
-    bound = model.bindings(node.value, node)
-    return bool(bound) and all(_is_target(model, one.node) for one in bound)
+    if not isinstance(node, cst.Name):
+        return _is_turn(model, node)
+    bound = [one.node for one in model.bindings(node.value, node)]
+    return bool(bound) and all(_is_target(model, one) or _is_turn(model, one) for one in bound)
+
+
+def _is_turn(model: FileModel, node: cst.CSTNode) -> bool:
+    """``labels[i]`` of ``for i in range(len(labels)):`` or ``for i, p in enumerate(guesses):``."""
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        inner = call.receiver if call.method in _KEEPS_SCALAR else None
+        return inner is not None and _is_turn(model, inner)
+    part = [*indices(node)] if isinstance(node, cst.Subscript) else []
+    if len(part) != 1 or not isinstance(part[0], cst.Name):
+        return False
+    bound = [one.node for one in model.bindings(part[0].value, part[0])]
+    return bool(bound) and all(_is_counter(model, one) for one in bound)
+
+
+def _is_counter(model: FileModel, node: cst.CSTNode) -> bool:
+    """``i`` of ``for i in range(n)``, and of ``for i, x in enumerate(xs)``."""
+    first, parent = node, model.parent(node)
+    while isinstance(parent, cst.Element | cst.Tuple | cst.List):
+        if isinstance(parent, cst.Tuple | cst.List) and parent.elements[0] is not first:
+            return False
+        first, parent = parent, model.parent(parent)
+    if not isinstance(parent, cst.For | cst.CompFor) or not isinstance(parent.iter, cst.Call):
+        return False
+    counts = "builtins.range" if first is node else "builtins.enumerate"
+    return parent.target is first and model.name(parent.iter.func) == counts
 
 
 def _is_target(model: FileModel, node: cst.CSTNode) -> bool:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,12 +76,17 @@ def numpy_on_device_tensor(model: FileModel) -> Iterator[Problem]:
 
 
 def _lists_tensors(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``losses`` of ``losses.append(loss)``, ``[x, y]``: all of it certainly on the device."""
+    """``losses`` of ``losses.append(loss)``, ``[x, y]``: all of it certainly on the device.
+
+    Also the list that an object keeps: ``self.states``, which a method of it fills.
+    """
     inner = model.value(node).inner if model.value(node).kind is Kind.CONTAINER else []
     if not inner or not all(one.is_device_tensor and one.certain for one in inner):
         return False
     bound = model.bindings(node.value, node) if isinstance(node, cst.Name) else ()
     made = [item.node for item in bound] or [node]
+    if isinstance(node, cst.Attribute):
+        made = [*(sources(model, node) or [node])]
     return all(isinstance(one, cst.List | cst.Tuple | cst.ListComp) for one in made)
 
 

@@ -10,6 +10,7 @@ from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._handed_over import extends_trainer
+from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,16 +30,18 @@ _DEVICE_LOADERS = (f"{_LOADERS}ParallelLoader", f"{_LOADERS}MpDeviceLoader")
 
 @rule("XLA720")
 def load_onto_device(model: FileModel) -> Iterator[Problem]:
-    """Find ``map_location`` that is an XLA device, or is one where the program runs on XLA."""
+    """Find ``map_location`` that is an XLA device, on one road at least."""
     if not model.is_xla:
         return
     for call in model.calls(*_LOADS):
         place = call.argument(_LOADS[call.name or ""], "map_location")
-        if place is None or not (_is_xla(model, place) or _is_of_framework(model, place)):
+        sure = place is not None and (_is_xla(model, place) or _is_of_framework(model, place))
+        if place is None or not (sure or _may_be_xla(model, place)):
             continue
         yield model.problem(
             place,
-            "torch.load cannot restore tensors onto an XLA device: it raises RuntimeError",
+            "torch.load cannot restore tensors onto an XLA device: it raises RuntimeError"
+            + ("" if sure else f" where {snippet(model, place)} is one"),
             suggestion='map_location="cpu"; load_state_dict copies to where the parameters are',
             fix=model.fix("Load to the CPU", model.replace(place, '"cpu"'), safe=False),
         )
@@ -49,9 +52,20 @@ def _is_xla(model: FileModel, node: cst.BaseExpression) -> bool:
         text = model.literal(node)
         return isinstance(text, str) and text.startswith("xla")
     value = model.value(node)
-    # A parameter of that name may be the CPU; what asks for the device in sight is none there.
-    made = value.origin is not None and model.on_xla(node) is not OnXla.NO
-    return value.kind is Kind.DEVICE and (value.certain or made)
+    return value.kind is Kind.DEVICE and value.certain
+
+
+def _may_be_xla(model: FileModel, node: cst.BaseExpression) -> bool:
+    """A device that the program asks torch_xla for on one road, and takes another on the others."""
+    if model.on_xla(node) is OnXla.NO:
+        return False
+    return any(
+        road.kind is Kind.DEVICE
+        and road.certain
+        and isinstance(road.origin, cst.Call)
+        and (model.name(road.origin.func) or "").startswith("torch_xla.")
+        for road in model.value(node).roads
+    )
 
 
 def _is_of_framework(model: FileModel, node: cst.BaseExpression) -> bool:

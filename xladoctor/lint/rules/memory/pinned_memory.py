@@ -8,6 +8,7 @@ from xladoctor.lint.model import LoopKind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._exact import given_true
+from xladoctor.lint.rules._lightning import chooses_devices
 from xladoctor.lint.rules._loaders import DATA_LOADER, loops_over
 from xladoctor.lint.rules._reads import loop_place
 
@@ -31,6 +32,8 @@ def pinned_memory(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(DATA_LOADER):
         pinned = given_true(model, call, "pin_memory")
         if pinned is None or not runs_with_xla(model, call.node):
+            continue
+        if "lightning" in model.frameworks and chooses_devices(model):
             continue
         loops = loops_over(model, call)
         loop = next((x for x in loops if x.kind in {LoopKind.STEP, LoopKind.EVAL}), None)

@@ -12,6 +12,7 @@ from xladoctor.lint.model.turns import counts_micro_steps
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
+from xladoctor.lint.rules._made_losses import outputs_of_models
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._sources import made_in
 
@@ -26,7 +27,7 @@ _GIVES_LOSS = frozenset({"training_step", "compute_loss"})
 
 @rule("XLA315")
 def attached_accumulation(model: FileModel) -> Iterator[Problem]:
-    """Find sums and lists over steps of a loss that ``backward`` was called on."""
+    """Find sums and lists over steps of a loss that ``backward`` was called on, and of outputs."""
     if not model.is_xla:
         return
     backward = list(_backward_calls(model))
@@ -102,10 +103,13 @@ def _in_loop(
 ) -> Iterator[Problem]:
     """Sums and lists that a loop keeps, by itself or in an object of the program."""
     nodes = list(walk(loop.node, into_functions=False)) if losses else []
+    outputs = outputs_of_models(model, nodes, losses)
     for node in nodes:
         if model.loop(node) is not loop:
             continue
         found = _accumulates(model, node, losses)
+        if found is None and isinstance(node, cst.Expr):
+            found = _accumulates(model, node, outputs)
         if found is not None and found[1] in sources | _emptied(nodes, node, found[1]):
             continue  # it is what goes backward, or keeps the last few
         if found is not None and not _of_one_step(model, loop):

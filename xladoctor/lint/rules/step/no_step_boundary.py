@@ -13,7 +13,13 @@ from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._batches import is_handed_in, is_known, moved_by_hand, moves_its_batch
+from xladoctor.lint.rules._batches import (
+    is_given_plain,
+    is_handed_in,
+    is_known,
+    moved_by_hand,
+    moves_its_batch,
+)
 from xladoctor.lint.rules._denoising import counts_back, feeds_itself
 from xladoctor.lint.rules._drawing_turns import drawing_turns
 from xladoctor.lint.rules._formatting import FORMATTING, formats
@@ -57,8 +63,9 @@ def _over_batches(model: FileModel) -> Iterator[Problem]:
     acting = _acting(model)
     fed = _evaluating(model)
     for loop in model.loops:
+        # Within ``enumerate`` and a progress bar too, what nobody has read is not known.
         by_hand = loop.kind is LoopKind.STEP and (
-            loop.iterates.kind is Kind.UNKNOWN or loop.node in acting
+            not is_known(loop.iterates) or loop.node in acting
         )
         passive = loop.iterates.kind in PASSIVE or loop.node in fed
         if loop.implicit or not (passive or by_hand):
@@ -307,7 +314,7 @@ def _may_be_device_loader(model: FileModel, loop: Loop) -> bool:
 def _ended_outside(model: FileModel, loop: Loop) -> bool:
     """A few steps on one batch: the loop that calls this may end the graph, or nobody knows it."""
     function = loop.function
-    if function is None or _turns(model, loop) > _FEW:
+    if function is None or _turns(model, loop) > _FEW or is_given_plain(model, loop):
         return False
     callers = model.callers(function)
     if not callers:
@@ -351,7 +358,12 @@ def _turns(model: FileModel, loop: Loop) -> int:
 
 
 def _ends(model: FileModel, loop: Loop) -> bool:
-    if loop.iterates.kind not in PASSIVE:
+    # A ``while`` goes over nothing that could end the graph, unless it takes batches by itself.
+    takes = isinstance(loop.node, cst.For) or any(
+        call.name == "builtins.next" or call.method in {"next", "__next__"}
+        for call in model.reached(loop.node)
+    )
+    if takes and loop.iterates.kind not in PASSIVE:
         return True
     return model.effects.ends(loop.node)
 

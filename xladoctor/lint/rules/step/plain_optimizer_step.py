@@ -115,8 +115,21 @@ def _is_other(model: FileModel, reducing: CallSite, step: CallSite) -> bool:
 
 
 def _twice(model: FileModel) -> Iterator[Problem]:
-    """``optimizer.step()`` beside ``xm.optimizer_step(optimizer)``, which steps itself."""
+    """``optimizer.step()`` beside ``xm.optimizer_step(optimizer)``, which steps itself.
+
+    Or inside: ``xm.optimizer_step(optimizer.step())``.
+    """
     for reducing in model.calls(OPTIMIZER_STEP):
+        given = reducing.argument(0, "optimizer")
+        if isinstance(given, cst.Call) and steps_optimizer(model, model.call(given)):
+            yield model.problem(
+                given,
+                "the optimizer steps here, with the gradients of this core's own batch, and what "
+                "step() gives back is no optimizer: xm.optimizer_step raises AttributeError",
+                suggestion="xm.optimizer_step(optimizer) reduces the gradients, then steps",
+                fix=_inner_fix(model, given),
+            )
+            continue
         for plain in model.methods("step"):
             if not steps_optimizer(model, plain) or not _same_step(model, plain, reducing):
                 continue
@@ -145,6 +158,14 @@ def _same_step(model: FileModel, plain: CallSite, reducing: CallSite) -> bool:
         call.method in {"zero_grad", "backward"} and in_order(model, first, call.node, last)
         for call in model.calls()
     )
+
+
+def _inner_fix(model: FileModel, step: cst.Call) -> Fix | None:
+    receiver = model.call(step).receiver
+    if receiver is None or step.args:
+        return None
+    text = model.tree.text(receiver).strip()
+    return model.fix("Hand over the optimizer", model.replace(step, text), safe=False)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

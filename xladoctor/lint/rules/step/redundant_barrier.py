@@ -1,4 +1,4 @@
-"""XLA304: ``barrier=True`` where the loader ends the graph already."""
+"""XLA304: ``barrier=True`` where the loader ends the graph, gradients that are reduced twice."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import given_true
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+from xladoctor.lint.rules._exact import given_true, in_order, same_name
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import loop_place
 
 if TYPE_CHECKING:
@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 @rule("XLA304")
 def redundant_barrier(model: FileModel) -> Iterator[Problem]:
-    """Find ``xm.optimizer_step(..., barrier=True)`` for each batch of a device loader."""
+    """Find ``xm.optimizer_step(..., barrier=True)`` for each batch of a device loader.
+
+    And one that reduces what ``xm.reduce_gradients`` has reduced.
+    """
+    yield from _reduced_again(model)
     for call in model.calls(OPTIMIZER_STEP):
         value = given_true(model, call, "barrier")
         loops = _loops(model, call) if value is not None else []
@@ -32,6 +36,39 @@ def redundant_barrier(model: FileModel) -> Iterator[Problem]:
             related=[loop_place(model, loops[0])],
             fix=model.fix("Remove barrier", model.remove_argument(call.node, value), safe=False),
         )
+
+
+def _reduced_again(model: FileModel) -> Iterator[Problem]:
+    """``xm.reduce_gradients(optimizer)`` and ``xm.optimizer_step(optimizer)`` in one block."""
+    reductions = [*model.calls(REDUCE)]
+    for call in model.calls(OPTIMIZER_STEP) if model.multi_core else ():
+        first = next((one for one in reductions if _is_before(model, one, call)), None)
+        given = call.argument(0, "optimizer")
+        if first is None or given is None:
+            continue
+        optimizer = model.tree.text(given).strip()
+        yield model.problem(
+            call.node,
+            "xm.optimizer_step reduces the gradients once more: all cores meet, and send them all, "
+            "a second time",
+            suggestion=f"{optimizer}.step(), since the gradients are reduced already",
+            related=[model.place(first.node, "reduced here")],
+        )
+
+
+def _is_before(model: FileModel, reduction: CallSite, step: CallSite) -> bool:
+    """Whether both stand in one block, for one optimizer, with no new gradients between."""
+    given = reduction.argument(0, "optimizer")
+    if given is None or not same_name(given, step.argument(0, "optimizer")):
+        return False
+    lines = [model.parent(model.parent(call.node) or call.node) for call in (reduction, step)]
+    blocks = [None if line is None else model.parent(line) for line in lines]
+    if blocks[0] is None or blocks[0] is not blocks[1]:
+        return False
+    fresh = [call for call in model.calls() if call.method in {"zero_grad", "backward"}]
+    return model.tree.order[reduction.node] < model.tree.order[step.node] and not any(
+        in_order(model, reduction.node, call.node, step.node) for call in fresh
+    )
 
 
 def _ends_steps(loop: Loop) -> bool:
