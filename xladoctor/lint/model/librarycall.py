@@ -95,7 +95,7 @@ class LibraryCalls:
         if returned is not None:
             return self._returned(node, returned, name, arguments)
         if name.startswith("torch_xla"):
-            return self._torch_xla(name, arguments)
+            return self._torch_xla(node, name, arguments)
         if name == "functools.partial":
             more = (*first.bound, *arguments[1:])
             fits = (first.kind is Kind.FUNCTION or first.makes) and len(more) <= _MOST_BOUND
@@ -141,13 +141,15 @@ class LibraryCalls:
             case _:
                 return UNKNOWN
 
-    def _torch_xla(self, name: str, arguments: Arguments) -> Value:
+    def _torch_xla(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
         if name in know.SPAWNERS:
             self._back.spawned(name, arguments)
             return UNKNOWN
         if name.endswith("add_step_closure"):
             self._back.closure(arguments)
-        return UNKNOWN
+        # ``torch_xla.runtime.get_ordinal()``: a name that it never had means what it says.
+        asked = _asks_for_core(name.rpartition(".")[2])
+        return UNKNOWN if asked is None else Value(asked, origin=node, local=True)
 
     def _library(self, node: cst.Call, name: str, values: Sequence[Value]) -> Value:
         last = name.rpartition(".")[2]
