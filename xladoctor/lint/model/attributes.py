@@ -36,6 +36,10 @@ _OF_PARAMETERS = frozenset({"grad", "data"})
 #: What settings name, and do not hold.
 _NAMED_IN_SETTINGS = frozenset({Kind.MODEL, Kind.OPTIMIZER, Kind.LOSS})
 
+#: What transformers' arguments say of the first process alone; ``control.should_save`` of a
+#: callback is equal on all cores (transformers 4.57, training_args.py).
+_MASTER_ARGUMENTS = frozenset({"should_save", "should_log"})
+
 
 class Attributes:
     """Evaluates attributes.
@@ -119,7 +123,8 @@ class Attributes:
     def _named_so(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
         """What an attribute is by its name, where its object does not tell."""
         name = node.attr.value
-        if name in know.MASTER_ATTRIBUTES or know.MASTER_NAME.match(name):
+        known = name in know.MASTER_ATTRIBUTES or know.MASTER_NAME.match(name)
+        if known or (name in _MASTER_ARGUMENTS and _last_of(node.value).endswith("args")):
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name in know.CORE_NUMBER_ATTRIBUTES:
             return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)

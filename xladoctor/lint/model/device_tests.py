@@ -122,7 +122,7 @@ class DeviceTests:
             kind = (self._names.resolve(given[1]) or "").rpartition(".")[2]
             return True if words(kind) & XLA_WORDS else None
         if name == "builtins.getattr" and len(given) > 1:
-            return flag(_said_by(given[1]))
+            return flag(_said_by(given[1]).removesuffix("_device"))  # ``"xla_device"``
         method = func.attr.value if isinstance(func, cst.Attribute) else ""
         if method == "get" and given:
             return flag(_said_by(given[0]))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.frames import Frame
 
+#: Variables that torchrun, Slurm and MPI give each process its number in.
+_RANKS = frozenset({"RANK", "LOCAL_RANK", "GLOBAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"})
+
 
 class Elements:
     """Evaluates expressions that put values into containers, or take them out.
@@ -36,7 +39,8 @@ class Elements:
             self._evaluator.inside(element, frame)
         text = dotted_text(node.value)
         if text == "os.environ":
-            return NUMBER
+            index = node.slice[0].slice
+            return of_environment(node, index.value if isinstance(index, cst.Index) else None)
         found = self._element(node, holder)
         if found.kind is Kind.UNKNOWN and type(node.value) in {cst.Attribute, cst.Call}:
             functions, classes = self._evaluator.by_name.of_table(node)
@@ -117,3 +121,14 @@ class Elements:
             self._evaluator.evaluate(item.test, frame)
         if node.inner_for_in is not None:
             self._comp_for(node.inner_for_in, frame)
+
+
+def of_environment(node: cst.CSTNode, key: cst.BaseExpression | None) -> Value:
+    """What a variable of the environment is: a text, or the number that torchrun gives a core.
+
+    ``os.environ["RANK"]``, ``os.environ.get("LOCAL_RANK", 0)``.
+    """
+    name = str(string(key)) if isinstance(key, cst.SimpleString) else ""
+    if name in _RANKS:
+        return Value(Kind.CORE_NUMBER, origin=node, local=True)
+    return NUMBER

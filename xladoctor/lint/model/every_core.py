@@ -53,6 +53,7 @@ class EveryCore:
         self._entries = entries
         self._closures = closures
         self._devices = guards.devices
+        self._around = guards.around
         self._started = StartedIf(tree, names, guards.around)
 
     def entry(self, node: cst.CSTNode) -> Entry | None:
@@ -115,9 +116,27 @@ class EveryCore:
                 continue
             for target in targets:
                 if isinstance(target, Class):
-                    yield from target.methods.values()
-                else:
+                    yield from self._of_object(target)
+                elif target.owner not in self._alone or target.name == "__init__":
                     yield target
         for inner in self._tree.functions.values():
             if inner.outer is function and inner.owner is None:
                 yield inner
+
+    def _of_object(self, cls: Class) -> Iterator[Function]:
+        """What making an object runs, and may: what nobody here calls, others may call."""
+        for method in cls.methods.values():
+            called = cls in self._alone or self._flow.callers(method)
+            if method.name == "__init__" or not called:
+                yield method
+
+    @functools.cached_property
+    def _alone(self) -> frozenset[Class]:
+        """Classes of which one core alone has objects: ``if rank == 0: hooks.append(Saver())``."""
+        made: dict[Class, bool] = {}
+        for call in self._tree.calls:
+            for cls in self._flow.targets(call):
+                if isinstance(cls, Class):
+                    alone = any(guard.master is not None for guard in self._around(call))
+                    made[cls] = made.get(cls, True) and alone
+        return frozenset(cls for cls, alone in made.items() if alone)

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.booleans import MASTERS
+from xladoctor.lint.model.conditions import meant, without_not
 from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.loops import Guard, OnXla
@@ -27,11 +28,6 @@ _FUNCTION_TYPES = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
 _GUARDING = frozenset(
     [cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.IndentedBlock, cst.Module]
 )
-
-#: How many names one condition may stand behind.
-_DEPTH = 3
-#: What a name may stand for where a condition is asked.
-_CONDITIONS = frozenset([cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.Call])
 
 
 class Guards:
@@ -141,26 +137,14 @@ class Guards:
 
     def _guard(self, node: cst.CSTNode, written: cst.BaseExpression, *, when: bool) -> Guard:
         inside = when
-        asked, when = _without_not(written, when=when)
-        test, holds = self._meant(asked, when=when)
+        asked, when = without_not(written, when=when)
+        test, holds = meant(self._names, self._tree, asked, when=when)
         refused = not inside and _refuses(node)
         master = self._master(test, when=holds, refused=refused)
         if master is None and test is not asked:  # by its name alone: ``is_master = first()``
             master = self._master(asked, when=when, refused=refused)
         runs = self.devices.tests.of_guard(test, when=holds)
         return Guard(node, test, holds, written, inside, master, runs)
-
-    def _meant(
-        self, test: cst.BaseExpression, *, when: bool, depth: int = _DEPTH
-    ) -> tuple[cst.BaseExpression, bool]:
-        """What is asked by a name: ``is_due = step % 10 == 0``, ``due = not early``."""
-        test, when = _without_not(test, when=when)
-        if type(test) is cst.Name and depth:
-            made = self._names.lookup(test.value, self._tree.scopes[test]) or []
-            if len(made) == 1 and made[0].kind == "assign" and type(made[0].node) in _CONDITIONS:
-                assert isinstance(made[0].node, cst.BaseExpression)
-                return self._meant(made[0].node, when=when, depth=depth - 1)
-        return test, when
 
     def _master(self, test: cst.BaseExpression, *, when: bool, refused: bool) -> bool | None:
         """Whether a condition lets the master alone through, or all but the master."""
@@ -202,13 +186,6 @@ class Guards:
             for one in given
         ]
         return Kind.IS_MASTER if masters and all(masters) else kind
-
-
-def _without_not(test: cst.BaseExpression, *, when: bool) -> tuple[cst.BaseExpression, bool]:
-    """What stands behind ``not``, which has to have the opposite value then."""
-    while type(test) is cst.UnaryOperation and type(test.operator) is cst.Not:
-        test, when = test.expression, not when
-    return test, when
 
 
 def _refuses(node: cst.CSTNode) -> bool:

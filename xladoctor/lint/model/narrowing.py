@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import meant
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, join, likely, of_type
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.frames import Env
     from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Tree
 
 
 class Narrowing:
@@ -20,15 +22,16 @@ class Narrowing:
 
     Args:
         names: What they are bound to.
+        tree: The syntax of the file or files.
     """
 
-    def __init__(self, names: Names | LinkedNames) -> None:
+    def __init__(self, names: Names | LinkedNames, tree: Tree) -> None:
         self._names = names
+        self._tree = tree
 
     def narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
         """What names hold where ``isinstance(x, torch.Tensor)`` is (not) so: no tensor, if not."""
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            return self.narrowed(test.expression, env, when=not when)
+        test, when = meant(self._names, self._tree, test, when=when)
         if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And) and when:
             return self.narrowed(test.right, self.narrowed(test.left, env, when=True), when=True)
         if isinstance(test, cst.Comparison):

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import without_places
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.dotted import dotted_text, is_name, string
 from xladoctor.lint.model.turns import both_sides
 from xladoctor.lint.model.values import NUMBER, Kind, Value, join
 
@@ -93,6 +93,8 @@ class Operators:
                 number.kind is Kind.CORE_NUMBER or self._says_core(node, number, other)
             ):
                 return _asks_for_master(number, operator, other.value)
+            if number.kind is Kind.CORE_NUMBER and isinstance(other, cst.SimpleString):
+                return _asks_for_master(number, operator, str(string(other)))
         tensor = functools.reduce(combine, rest, left)
         if tensor.kind in booleans.TENSORS:
             return tensor.but(boolean=True)

@@ -44,7 +44,7 @@ class Statements:
     def __init__(self, flow: Flow, evaluator: Evaluator) -> None:
         self._flow = flow
         self._evaluator = evaluator
-        self.narrowing = Narrowing(flow.names)
+        self.narrowing = Narrowing(flow.names, flow.tree)
         self._by_type: dict[type[cst.CSTNode], Callable[..., None]] = {
             cst.SimpleStatementLine: self._line,
             cst.SimpleStatementSuite: self._line,

@@ -13,6 +13,7 @@ from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
 from xladoctor.lint.rules._lightning import COMMAND_LINES, FROM_OPTIONS, for_xla, several_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
+from xladoctor.lint.rules._sources import is_made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -101,8 +102,7 @@ def _is_turn(model: FileModel, guard: Guard) -> bool:
     sides = (test.left, test.comparisons[0].comparator)
     return any(
         isinstance(loop, cst.For)
-        and isinstance(loop.iter, cst.Call)
-        and model.call(loop.iter).name == "builtins.range"
+        and is_made_in(model, loop.iter, {"builtins.range"})
         and isinstance(loop.target, cst.Name)
         and any(is_name(side, loop.target.value) for side in sides)
         for loop in model.tree.ancestors(guard.node)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import CALLBACKS
 from xladoctor.lint.rules._handed_over import extends_trainer
-from xladoctor.lint.rules._reads import not_here
+from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Function
+    from xladoctor.lint.model.problems import Place
 
 #: Arguments that only transformers' ``generate`` has (transformers 5.23, generation/utils.py and
 #: configuration_utils.py).
@@ -39,6 +41,8 @@ _SELDOM = frozenset(
 #: What others may take too, where the file imports transformers.
 _USUAL = frozenset({"attention_mask", "max_length", "generation_config", "num_return_sequences"})
 
+#: How a class of another file comes to be one of transformers.
+_LOADED = ".from_pretrained"
 #: Packages whose models generate in a cache of full size.
 _STATIC = frozenset({"optimum", "neuronx_distributed", "transformers_neuronx", "jetstream"})
 
@@ -50,17 +54,23 @@ def generations(model: FileModel) -> Iterator[CallSite]:
         return
     its_own = _ITS_OWN | _USUAL if "transformers" in packages else _ITS_OWN
     for call in model.methods("generate"):
-        if call.receiver is None or call.target is not None:
+        if call.receiver is None or call.target is not None or _of_parent(call.receiver):
             continue
         writer = model.value(call.receiver)
         known = (writer.type_name or "").startswith("transformers.") or _of_trainer(model, call)
         said = its_own & {*call.keywords, *unpacked(model, call)}
-        if not known and not (said and writer.type_name is None):
+        ours = writer.type_name is None or writer.type_name.endswith(_LOADED)
+        if not known and not (said and ours):
             continue
         given = [*call.positional, *call.keywords.values()]
         on_device = writer.kind is Kind.MODEL and writer.on_device
         if on_device or any(model.value(item).is_device_tensor for item in given):
             yield call
+
+
+def _of_parent(node: cst.BaseExpression) -> bool:
+    """``super().generate(...)`` in a model's own ``generate``: told where that is called."""
+    return isinstance(node, cst.Call) and is_name(node.func, "super")
 
 
 def _of_trainer(model: FileModel, call: CallSite) -> bool:
@@ -94,10 +104,42 @@ def _put_into(model: FileModel, settings: cst.BaseExpression) -> Iterator[str]:
             yield key
 
 
-def after_an_epoch(model: FileModel, node: cst.CSTNode) -> Function | None:
-    """The hook of a callback, not one of each step, that a Trainer calls and that runs a node."""
-    if not model.is_xla or not_here(model, node):
+@dataclasses.dataclass(frozen=True)
+class Writing:
+    """Where texts are generated: how often, as an adverb or nothing, and what says so."""
+
+    often: str
+    related: Sequence[Place]
+
+
+def generated(model: FileModel) -> Iterator[tuple[CallSite, Writing]]:
+    """The calls of ``generate`` that cost: a text is as many graphs as it has tokens.
+
+    One text is enough for that. What runs once in so many steps is left alone, as are programs
+    that ask for a cache of full size.
+    """
+    for call in generations(model):
+        writing = _writing(model, call.node)
+        if writing is not None:
+            yield call, writing
+
+
+def _writing(model: FileModel, node: cst.CSTNode) -> Writing | None:
+    loop = costly_loop(model, node)
+    if loop is not None:
+        return Writing(f", {often(loop)}", [loop_place(model, loop)])
+    if not model.is_xla or not_here(model, node) or model.throttled(node):
         return None
+    hook = _after_an_epoch(model, node)
+    if hook is not None:
+        return Writing(f", in each {hook.name}", [model.place(hook.node, "the Trainer calls it")])
+    around = model.loop(node)
+    turns = around is not None and around.kind is LoopKind.OTHER
+    return Writing("", [loop_place(model, around)] if around is not None and turns else [])
+
+
+def _after_an_epoch(model: FileModel, node: cst.CSTNode) -> Function | None:
+    """The hook of a callback, not one of each step, that a Trainer calls and that runs a node."""
     for function in model.functions_around(node):
         owner = function.owner
         if owner is not None and function.name in _SELDOM:

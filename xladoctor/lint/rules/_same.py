@@ -1,181 +1,184 @@
-"""What is certainly equal on all cores: a path, a counter, a setting."""
+"""What rules about files share: whether all cores compute the same, as for a path."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model import Class, Function, Kind
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.rules._cores import SETTINGS, differs
-from xladoctor.lint.rules._lightning_hooks import run_by_lightning
+from xladoctor.lint.rules._cores import SETTINGS, asks_for_core, differs
+from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from xladoctor.lint.model import FileModel
     from xladoctor.lint.model.definitions import Binding
-    from xladoctor.lint.model.values import Value
 
+#: Words of names whose values each process has for itself, or that change with each call.
+_OWN = re.compile(
+    r"(?i)(?<![a-z])(te?mp|unique|uuid|guid|random|rand|now|today|time|timestamp|date|pid|hostname"
+    r"|next|batch|wandb|rank|ordinal|replica|worker|shard)(?![a-z])"
+)
 #: What Lightning counts, on all cores alike.
 _COUNTED = frozenset({"current_epoch", "global_step"})
-_Asked = frozenset["tuple[Function | None, str]"]
-#: Functions of numbers, and methods that cut one out of a text.
-_COUNTS = (
-    "builtins.int",
-    "builtins.len",
-    "builtins.round",
-    "builtins.max",
-    "builtins.min",
-    "math.",
-)
-_DEEPEST = 10
-_CUTS = frozenset({"replace", "split", "strip", "rpartition", "partition", "removeprefix"})
+_ENVIRONMENT = frozenset({"os.getenv", "os.environ.get"})
+#: What each core has a share of.
+_DATA = re.compile(r"(?i)load|data|batch|sampl")
 
 
-def same_everywhere(
-    model: FileModel, node: cst.BaseExpression, depth: int = 0, asked: _Asked = frozenset()
-) -> bool:
-    """Whether an expression is certainly equal on all cores: literals and what is made of them.
+def same_everywhere(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether nothing says that what an expression gives is another one on each core.
 
-    Settings (``args.out``, ``CONFIG["out"]``) are equal too: all cores get the same command line.
-    A name that is made of itself (``folder = os.path.join(out, folder)``) is if the rest is
-    (``asked``: the names whose bindings are looked at).
+    All cores run one program with one command line. What is not seen (settings, a parameter that
+    another file gives) is equal on them, unless its name speaks of the core, of the time or of a
+    batch.
+
+    Args:
+        model: The file.
+        node: An expression that every core evaluates.
+
+    Returns:
+        False also where it is made of a kind of expression that is not looked into.
     """
-    if depth > _DEEPEST or differs(model, node):
-        return False
-    if isinstance(node, cst.SimpleString | cst.Integer | cst.Float):
-        return True
-    if isinstance(node, cst.FormattedString):
-        return all(
-            same_everywhere(model, part.expression, depth + 1, asked)
-            for part in node.parts
-            if isinstance(part, cst.FormattedStringExpression)
-        )
-    if isinstance(node, cst.BinaryOperation | cst.ConcatenatedString):
-        return all(same_everywhere(model, x, depth + 1, asked) for x in (node.left, node.right))
-    if isinstance(node, cst.Tuple):
-        return all(same_everywhere(model, x.value, depth + 1, asked) for x in node.elements)
-    if isinstance(node, cst.Call):
-        return _call_is_same(model, node, depth, asked) or _is_same_number(model, node)
-    if isinstance(node, cst.IfExp):
-        sides = (node.body, node.orelse)
-        return all(same_everywhere(model, x, depth + 1, asked) for x in sides)
-    if isinstance(node, cst.Name):
-        constant = node.value in {"None", "True", "False"}
-        return constant or _name_is_same(model, node, depth, asked)
-    if isinstance(node, cst.Attribute):
-        same = same_everywhere(model, node.value, depth + 1, asked) or _is_setting(node.value)
-        return same or _is_kept(model, node, depth, asked)
-    if isinstance(node, cst.Subscript):
-        return _is_setting(node.value) or _is_cut(model, node.value, depth, asked)
-    return False
+    return _Question(model).same(node)
 
 
-def _is_cut(model: FileModel, node: cst.BaseExpression, depth: int, asked: _Asked) -> bool:
-    """``args.path.split(".")``, of which ``[-1]`` is the same too."""
-    call = model.call(node) if isinstance(node, cst.Call) else None
-    if call is None or call.receiver is None or call.method not in _CUTS:
-        return False
-    return same_everywhere(model, call.receiver, depth + 1, asked)
+class _Question:
+    """One look at what an expression is made of, each part of which is asked about once."""
 
+    def __init__(self, model: FileModel) -> None:
+        self._model = model
+        self._asked: set[cst.CSTNode] = set()
 
-def _is_kept(model: FileModel, node: cst.Attribute, depth: int, asked: _Asked) -> bool:
-    """``self.path`` of a module of Lightning, which is made before the cores; ``global_step``."""
-    if node.attr.value in _COUNTED:
-        return True
-    if "lightning" not in model.frameworks:
-        return False
-    function = model.function_of(node)
-    if function is None or function.owner is None or not is_name(node.value, "self"):
-        return False
-    made = model.kept(function.owner).get(node.attr.value, ())
-    return (
-        bool(made)
-        and run_by_lightning(model, function) is function
-        and all(
-            model.is_here(one) and same_everywhere(model, one, depth + 1, asked) for one in made
-        )
-    )
-
-
-def _call_is_same(model: FileModel, node: cst.Call, depth: int, asked: _Asked) -> bool:
-    call = model.call(node)
-    plain = call.name is not None and call.name.startswith(("os.path.", "pathlib.", "builtins.str"))
-    method = call.method in {"format", "joinpath", "join", "with_suffix"} and call.receiver
-    if not plain and not method:
-        return False
-    parts = [argument.value for argument in node.args]
-    if method and not plain:
-        assert call.receiver is not None
-        parts.append(call.receiver)
-    return all(same_everywhere(model, part, depth + 1, asked) for part in parts)
-
-
-def _name_is_same(model: FileModel, node: cst.Name, depth: int, asked: _Asked) -> bool:
-    home = (model.function_of(node), node.value)
-    bindings = model.bindings(node.value, node)
-    if home in asked:
-        return bool(bindings)
-    return bool(bindings) and all(
-        _binds_the_same(model, node, binding, depth, asked | {home}) for binding in bindings
-    )
-
-
-def _binds_the_same(
-    model: FileModel, node: cst.Name, binding: Binding, depth: int, asked: _Asked
-) -> bool:
-    if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
-        return same_everywhere(model, binding.node, depth + 1, asked)
-    if binding.kind == "param":
-        return _argument_is_same(model, node, depth, asked)
-    if binding.kind != "other":
-        return binding.kind == "import"
-    line = model.parent(binding.node)
-    if isinstance(line, cst.AugAssign):
-        return same_everywhere(model, line.value, depth + 1, asked)
-    # A loop variable: an epoch or a step counter is equal, a value of a batch is not.
-    value = model.value(node)
-    return value.kind is Kind.NUMBER and not value.local
-
-
-def _is_same_number(model: FileModel, node: cst.Call) -> bool:
-    """``math.ceil(len(loader) / args.every)``: counted, and not by this core's data."""
-    values = [model.value(part) for part in walk(node) if isinstance(part, cst.Name)]
-    number = model.value(node).kind is Kind.NUMBER
-    if not number or any(map(_is_number_of_core, values)) or differs(model, node):
-        return False
-    calls = (model.call(part) for part in walk(node) if isinstance(part, cst.Call))
-    return all(
-        (call.name or "").startswith(_COUNTS) or (call.name is None and call.method in _CUTS)
-        for call in calls
-    )
-
-
-def _is_number_of_core(value: Value) -> bool:
-    return value.kind is Kind.CORE_NUMBER or (value.local and value.kind is Kind.NUMBER)
-
-
-def _argument_is_same(model: FileModel, node: cst.Name, depth: int, asked: _Asked) -> bool:
-    function = model.function_of(node)
-    if function is None or node.value not in function.parameters:
-        return False
-    index = function.parameters.index(node.value) - function.is_bound
-    callers = model.callers(function)
-    entry = model.on_every_core(node)
-    if entry is not None and entry.function is function and not callers:
-        return index > 0  # what spawn passes on; the first is the core's number
-    if index < 0 or not callers:
-        return _is_setting(node)
-    for call in callers:
-        value = call.argument(index, node.value)
-        if value is None:
-            continue  # the default is the same for all
-        if not same_everywhere(model, value, depth + 1, asked):
+    def same(self, node: cst.BaseExpression) -> bool:
+        if node in self._asked:
+            return True  # it is what is being asked, or was
+        self._asked.add(node)
+        if differs(self._model, node) or self._model.value(node).local:
             return False
-    return True
+        if isinstance(node, cst.Name):
+            return self._name(node)
+        if isinstance(node, cst.Attribute):
+            return self._attribute(node)
+        if isinstance(node, cst.Call):
+            return self._call(node)
+        parts = _parts(node)
+        return parts is not None and self._all(parts)
+
+    def _all(self, nodes: Iterable[cst.BaseExpression | None]) -> bool:
+        return all(self.same(node) for node in nodes if node is not None)
+
+    def _attribute(self, node: cst.Attribute) -> bool:
+        if _is_setting(node.value) or node.attr.value in _COUNTED:
+            return True
+        if _OWN.search(node.attr.value):
+            return False
+        function = self._model.function_of(node)
+        if is_name(node.value, "self") and function is not None and function.owner is not None:
+            return self._all(self._model.kept(function.owner).get(node.attr.value, ()))
+        return self.same(node.value)
+
+    def _call(self, node: cst.Call) -> bool:
+        call = self._model.call(node)
+        if _OWN.search(call.name or call.last or "") or self._is_given(node.func):
+            return False
+        if call.name in _ENVIRONMENT and _OWN.search(self._model.tree.text(node)):
+            return False
+        target = call.target
+        if isinstance(target, Class | Function) and asks_for_core(self._model, target.node):
+            return False
+        return self._all([*(argument.value for argument in node.args), call.receiver])
+
+    def _is_given(self, called: cst.BaseExpression) -> bool:
+        """``stamp()``, where a caller gives the function: nobody sees what it makes."""
+        return isinstance(called, cst.Name) and any(
+            binding.kind == "param" for binding in self._model.bindings(called.value, called)
+        )
+
+    def _name(self, node: cst.Name) -> bool:
+        if _is_setting(node):
+            return True
+        return _OWN.search(node.value) is None and all(
+            self._binding(node, binding) for binding in self._model.bindings(node.value, node)
+        )
+
+    def _binding(self, node: cst.Name, binding: Binding) -> bool:
+        if binding.kind == "assign":
+            return isinstance(binding.node, cst.BaseExpression) and self.same(binding.node)
+        if binding.kind == "param":
+            return self._parameter(node)
+        if binding.kind == "other":
+            # A loop variable: an epoch or a step counter is equal, a value of a batch is not.
+            if self._model.value(node).kind is Kind.NUMBER:
+                return True
+            given = _taken_from(self._model, binding.node)
+            return given is not None and self.same(given)
+        return binding.kind in {"import", "function", "class"}
+
+    def _parameter(self, node: cst.Name) -> bool:
+        model, name = self._model, node.value
+        functions = model.functions_around(node)
+        function = next((x for x in functions if name in (*x.parameters, *x.keyword_only)), None)
+        if function is None:
+            return False
+        calls = model.callers(function)
+        if function.is_bound and function.name == "__init__":
+            calls = [call for call in model.calls() if call.target is function.owner]
+        if not calls:
+            entry = model.on_every_core(node)
+            if entry is None or entry.function is not function:
+                return function.name == "__init__"
+            # What starts the cores gives each its number, and passes on the rest.
+            return entry.call is None or function.place(name) != 0
+        return self._all(call.given_to(function, name) for call in calls)
+
+
+def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
+    """What an expression is made of; None for kinds that are not looked into."""
+    if isinstance(node, cst.SimpleString | cst.Integer | cst.Float):
+        return []
+    if isinstance(node, cst.FormattedString):
+        return [x.expression for x in node.parts if isinstance(x, cst.FormattedStringExpression)]
+    if isinstance(node, cst.BinaryOperation | cst.BooleanOperation | cst.ConcatenatedString):
+        return [node.left, node.right]
+    if isinstance(node, cst.UnaryOperation):
+        return [node.expression]
+    if isinstance(node, cst.IfExp):
+        return [node.test, node.body, node.orelse]
+    if isinstance(node, cst.Comparison):
+        return [node.left, *(one.comparator for one in node.comparisons)]
+    if isinstance(node, cst.Tuple | cst.List):
+        return [one.value for one in node.elements]
+    if isinstance(node, cst.Dict):
+        return [one.value for one in node.elements]
+    if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
+        return [node.elt, node.for_in.iter]
+    if isinstance(node, cst.Subscript):
+        places = [one.slice.value for one in node.slice if isinstance(one.slice, cst.Index)]
+        keys = (one for one in places if isinstance(one, cst.SimpleString))
+        return None if any(_OWN.search(one.value) for one in keys) else [node.value, *places]
+    return None
 
 
 def _is_setting(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name the program's settings."""
     last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
     return isinstance(last, str) and last.lower() in SETTINGS
+
+
+def _taken_from(model: FileModel, target: cst.CSTNode | None) -> cst.BaseExpression | None:
+    """``folder, name = os.path.split(path)``, ``for name in names``; not what goes over data."""
+    for parent in model.tree.ancestors(target) if target is not None else ():
+        if isinstance(parent, cst.Assign | cst.AugAssign):
+            return parent.value
+        if isinstance(parent, cst.For | cst.CompFor):
+            within = [*gone_over(model, parent.iter)]
+            data = any(_DATA.search(model.tree.text(one)) for one in within)
+            return None if data else within[-1]
+        if not isinstance(parent, cst.Tuple | cst.List | cst.Element | cst.AssignTarget):
+            break
+    return None

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, Entry, FileModel, Guard, Problem
 
 _SERIAL = re.compile(r"\.MpSerialExecutor$")
-#: Contexts that hold back the other processes until the first has been through.
-_FIRST = re.compile(r"(?i)(process|rank|zero|master|main|leader)\w*_first$")
+#: Contexts that hold back the other processes until the first has been through, and locks.
+_FIRST = re.compile(r"(?i)(process|rank|zero|master|main|leader)\w*_first$|lock$")
 #: Methods of Lightning's Trainer that start the cores.
 _STARTS = ("fit", "validate", "test", "predict")
 #: What asks whether a file or folder is there.
@@ -80,7 +80,9 @@ def _shared(
         if path is None or _is_nowhere(model, path) or not same_everywhere(model, path):
             continue
         entry = every_core(model, call.node)
-        if entry is not None and not _there_before(model, call):
+        if entry is None or _lets_one_first(model, call.node):
+            continue
+        if not _there_before(model, call):
             yield call, path, entry
 
 
@@ -209,11 +211,11 @@ def _one_by_one(model: FileModel, call: CallSite) -> bool:
 
 
 def _lets_one_first(model: FileModel, node: cst.CSTNode, depth: int = 3) -> bool:
-    """Whether ``with accelerator.main_process_first():`` is around, here or around all callers."""
+    """Whether ``with accelerator.main_process_first():`` or a lock is around, or around callers."""
     for parent in model.tree.ancestors(node):
         items = parent.items if isinstance(parent, cst.With) else ()
         for item in items:
-            text = dotted_text(item.item.func) if isinstance(item.item, cst.Call) else None
+            text = dotted_text(item.item.func if isinstance(item.item, cst.Call) else item.item)
             if text is not None and _FIRST.search(text):
                 return True
     function = model.function_of(node)

@@ -11,7 +11,7 @@ from xladoctor.lint.model import Class, Kind
 from xladoctor.lint.model.knowledge import BAR_METRICS, LIGHTNING_CALLBACKS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
-from xladoctor.lint.rules._generation import after_an_epoch, generations
+from xladoctor.lint.rules._generation import generated
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
 if TYPE_CHECKING:
@@ -123,19 +123,15 @@ def _of_the_bar(model: FileModel) -> Iterator[Problem]:
 
 def _each_token(model: FileModel) -> Iterator[Problem]:
     """``model.generate(ids)`` asks on the host, token by token, whether all texts have ended."""
-    for call in generations(model):
-        loop = costly_loop(model, call.node)
-        hook = after_an_epoch(model, call.node) if loop is None else None
-        if loop is None and hook is None:
-            continue
-        each = f"in each {hook.name}" if hook is not None else often(loop) if loop else ""
+    for call, writing in generated(model):
         yield model.problem(
             call.node,
             "generate reads on the host after each token whether all texts have ended: as many "
-            f"graphs and waits as there are tokens, {each}",
-            suggestion="generate seldom, or in a loop of your own over a fixed number of "
-            "tokens that keeps what has ended as a mask on the device",
-            related=[loop_place(model, loop)] if loop is not None else [],
+            f"graphs and waits as there are tokens{writing.often}",
+            suggestion=("generate seldom, or " if writing.often else "generate ")
+            + "in a loop of your own over a fixed number of tokens that keeps what has ended as a "
+            "mask on the device",
+            related=writing.related,
         )
 
 

@@ -59,12 +59,12 @@ def _may_be_xla(model: FileModel, node: cst.BaseExpression) -> bool:
     """A device that the program asks torch_xla for on one road, and takes another on the others."""
     if model.on_xla(node) is OnXla.NO:
         return False
+    value = model.value(node)
     return any(
         road.kind is Kind.DEVICE
-        and road.certain
         and isinstance(road.origin, cst.Call)
         and (model.name(road.origin.func) or "").startswith("torch_xla.")
-        for road in model.value(node).roads
+        for road in (value, *value.roads)
     )
 
 

@@ -154,10 +154,11 @@ def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
     value = model.value(holder)
     if value.kind is Kind.OPTIMIZER:
-        return _steps_there(model, holder)
+        return _steps_there(model, holder) or _trains_beside(model, save)
     if value.kind is not Kind.MODEL:
         return False
-    if not value.on_device and not _is_trained(model, save, holder):
+    known = value.on_device or _is_trained(model, save, holder)
+    if not known and not _trains_beside(model, save):
         return False
     taken = made_by(model, holder)
     if taken is not None and (taken.method == "cpu" or _says_cpu(model, taken)):
@@ -179,6 +180,19 @@ def _steps_there(model: FileModel, optimizer: cst.BaseExpression) -> bool:
     return any(
         same_name(call.argument(0, "optimizer"), optimizer)
         for call in model.calls("torch_xla.core.xla_model.optimizer_step")
+    )
+
+
+def _trains_beside(model: FileModel, save: CallSite) -> bool:
+    """Whether the class that saves takes steps on XLA devices, with what its makers gave it."""
+    owner = save.function.owner if save.function is not None else None
+    return (
+        owner is not None
+        and model.on_xla(save.node) is OnXla.YES
+        and any(
+            call.function is not None and call.function.owner is owner
+            for call in model.calls("torch_xla.core.xla_model.optimizer_step")
+        )
     )
 
 

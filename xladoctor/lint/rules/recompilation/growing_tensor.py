@@ -19,7 +19,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
-from xladoctor.lint.rules._generation import after_an_epoch, generations, unpacked
+from xladoctor.lint.rules._generation import generated, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 from xladoctor.lint.rules._sources import the_source
@@ -232,24 +232,15 @@ def _runs_model(model: FileModel, call: CallSite) -> bool:
 def _texts(model: FileModel) -> Iterator[Problem]:
     """``model.generate(ids)``: its cache grows by each token, unless it is asked for another."""
     fixed = any(node.attr.value == "cache_implementation" for node in model.nodes(cst.Attribute))
-    for call in () if fixed else generations(model):
-        loop = costly_loop(model, call.node)
-        around_it = model.loop(call.node)
-        if loop is None and around_it is not None and around_it.kind is LoopKind.OTHER:
-            loop = around_it if model.on_xla(call.node) is not OnXla.NO else None
-        hook = after_an_epoch(model, call.node) if loop is None else None
+    for call, writing in () if fixed else generated(model):
         asked = {*call.keywords, *unpacked(model, call)}
-        told = "cache_implementation" in asked or _has_settings(model, call)
-        if (loop is not None or hook is not None) and not told:
+        if "cache_implementation" not in asked and not _has_settings(model, call):
             yield model.problem(
                 call.node,
                 "the texts and the cache of generate grow by each token: every length is another "
                 "shape, which is compiled",
                 suggestion='cache_implementation="static", with prompts padded to one length',
-                related=[
-                    *([loop_place(model, loop)] if loop is not None else []),
-                    *([model.place(hook.node, "the Trainer calls it")] if hook is not None else []),
-                ],
+                related=writing.related,
             )
 
 
