@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 _NEEDS_GPU = frozenset(
     {"torch.cuda.set_device", "torch.cuda.synchronize", "torch.cuda.current_device"}
 )
+#: What trains where its ``accelerator=`` says, and what it calls GPUs of NVIDIA.
+_FRAMEWORKS = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
+_RUNNERS = frozenset({"Fabric", "Trainer"})
+_GPUS = frozenset({"gpu", "cuda"})
 
 
 def moves_to_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
@@ -51,8 +55,19 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
         asked = method in {"to", "set_device", "synchronize", "current_device"} or named
         name = names.resolve(call.func) or "" if asked else ""
         takes = (method == "to" and not name) or name.startswith("torch.")
-        if (name in _NEEDS_GPU or (named and takes)) and not _is_default(tree, call):
+        needed = name in _NEEDS_GPU or (named and takes) or _trains_on_gpus(call, names)
+        if needed and not _is_default(tree, call):
             yield call
+
+
+def _trains_on_gpus(call: cst.Call, names: Names | LinkedNames) -> bool:
+    """``Fabric(accelerator="cuda")`` and ``Trainer(accelerator="gpu")`` of Lightning."""
+    named = (x for x in call.args if x.keyword is not None and x.keyword.value == "accelerator")
+    given = [x.value for x in named]
+    if not any(isinstance(x, cst.SimpleString) and string(x) in _GPUS for x in given):
+        return False
+    package, _, rest = (names.resolve(call.func) or "").partition(".")
+    return package in _FRAMEWORKS and rest.rpartition(".")[2] in _RUNNERS
 
 
 def is_always(tree: Tree, node: cst.CSTNode) -> bool:

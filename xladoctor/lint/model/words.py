@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-XLA_WORDS = frozenset({"tpu", "tpus", "xla", "neuron", "neuronx"})
+XLA_WORDS = frozenset({"tpu", "tpus", "xla", "torchacc", "neuron", "neuronx"})
 OTHER_WORDS = frozenset(
     [
         "cuda", "gpu", "gpus", "npu", "hpu", "xpu", "mps", "mlu", "rocm", "hip", "nccl",

@@ -28,6 +28,8 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
             continue
         if any(isinstance(node, cst.IfExp) for node in around(model, call.node)):
             continue
+        if call.name == "torch.device" and _is_compared(model, call.node):
+            continue
         if _is_unused_default(model, call.node):
             continue
         yield model.problem(
@@ -36,6 +38,12 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
             suggestion="device = torch_xla.device(), and .to(device)",
             fix=_fix(model, call),
         )
+
+
+def _is_compared(model: FileModel, node: cst.CSTNode) -> bool:
+    """``if device == torch.device("cuda")``: a device that nothing is put on raises nothing."""
+    parent = model.parent(node)
+    return isinstance(parent, cst.Comparison | cst.ComparisonTarget)
 
 
 def _is_unused_default(model: FileModel, node: cst.CSTNode) -> bool:

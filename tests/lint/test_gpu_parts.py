@@ -1,0 +1,151 @@
+"""What is for GPUs alone beside code for XLA devices, and what looks like it and runs on both.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, found_in_files, marks
+
+XM = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+"""
+
+LIBRARY = f"""\
+import lightning as L
+{XM}
+from net import Small
+
+
+@torch.no_grad()
+def generate(model, tokens, count):
+    if tokens.device.type == "xla":
+        xm.mark_step()
+    for _ in range(count):
+        tokens = model(tokens).argmax(-1)
+        if tokens.device.type == "xla":
+            xm.mark_step()
+    return tokens
+
+
+def main(prompt):
+    fabric = L.Fabric(devices=1)
+    with fabric.init_module():
+        model = Small()
+    model = fabric.setup_module(model)
+    print(generate(model, prompt.to(fabric.device), 20))
+"""
+
+NET = """\
+import torch
+
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(64, 64)
+
+    def forward(self, tokens):
+        turned = torch.arange(64).to(tokens.device)
+        return self.head(tokens * turned)
+"""
+
+SCRIPT = """\
+import torch
+{imports}
+from library import generate
+from net import Small
+
+
+def main(data):
+    {made}
+    with fabric.init_module():
+        model = Small()
+    optimizer = torch.optim.AdamW(model.parameters())
+    model, optimizer = fabric.setup(model, optimizer)
+    train(fabric, model, optimizer, data)
+
+
+def train(fabric, model, optimizer, data):
+    for step in range(1000):
+        tokens, wanted = fabric.to_device((data[step].pin_memory(), data[step + 1].pin_memory()))
+        loss = torch.nn.functional.cross_entropy(model(tokens), wanted)
+        fabric.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        print(loss.item()){told}
+    return generate(model, tokens, 20)
+"""
+
+GPUS = [
+    ("import lightning as L", 'fabric = L.Fabric(accelerator="cuda", devices=1)'),
+    ("import lightning as L", 'fabric = L.Fabric(devices=4, accelerator="gpu")'),
+    ("from lightning import Fabric", 'fabric = Fabric(accelerator="cuda", precision="bf16-true")'),
+    ("from lightning.fabric import Fabric", 'fabric = Fabric(accelerator="cuda")'),
+    ("import lightning_fabric as lf", 'fabric = lf.Fabric(accelerator="gpu", devices=2)'),
+]
+ANY = [
+    ("import lightning as L", 'fabric = L.Fabric(accelerator="tpu", devices=8)'),
+    ("import lightning as L", 'fabric = L.Fabric(accelerator="xla")'),
+]
+
+
+@pytest.mark.parametrize(("imports", "made"), GPUS)
+def test_what_lightning_trains_on_gpus_never_meets_an_xla_device(imports, made, tmp_path):
+    script = SCRIPT.format(imports=imports, made=made, told="")
+    told = found_in_files(tmp_path, {"net.py": NET, "library.py": LIBRARY, "train.py": script})
+    assert [code for _, code in told["train.py"] if code == "XLA101"] == []
+
+
+@pytest.mark.parametrize(("imports", "made"), ANY)
+def test_what_lightning_trains_on_xla_devices_is_told(imports, made, tmp_path):
+    script = SCRIPT.format(imports=imports, made=made, told="  # !XLA101")
+    told = found_in_files(tmp_path, {"net.py": NET, "library.py": LIBRARY, "train.py": script})
+    assert {one for one in told["train.py"] if one[1] == "XLA101"} == marks(script)
+
+
+def test_a_device_that_others_are_compared_with_holds_nothing():
+    program = f"""\
+{XM}
+
+def pinned(batch, device):
+    if device == torch.device("cuda"):
+        batch = batch.pin_memory()
+    if torch.device("cuda:0") != device or device in (torch.device("cpu"),):
+        print("not there")
+    kept = torch.device("cuda")  # !XLA706
+    return batch.to(kept)
+
+
+def main(batch):
+    return pinned(batch, torch_xla.device())
+"""
+    assert {one for one in found(program) if one[1] == "XLA706"} == marks(program)
+
+
+def test_what_torchacc_moves_by_itself_is_no_upload():
+    program = f"""\
+{XM}
+import torchacc
+
+
+def train(args, model, loader, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    for batch in loader:
+        if not args.use_torchacc:
+            batch = {{key: value.to(device) for key, value in batch.items()}}
+        loss = model(**batch).loss
+        optimizer.zero_grad()
+        loss.backward()
+        xm.optimizer_step(optimizer, barrier=True)
+        if args.use_torchacc:
+            print(loss.item())  # !XLA101
+"""
+    asked = {"XLA603", "XLA101"}
+    assert {one for one in found(program) if one[1] in asked} == marks(program)
