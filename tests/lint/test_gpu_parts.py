@@ -149,3 +149,82 @@ def train(args, model, loader, optimizer):
 """
     asked = {"XLA603", "XLA101"}
     assert {one for one in found(program) if one[1] in asked} == marks(program)
+
+
+LINKED = """\
+import torch
+{imports}
+
+
+def shared(model, x):
+    return model(x).mean()
+
+
+def finetune(model, loader):
+    engine, optimizer = engine_of(model)
+    for x in loader:
+        loss = shared(engine, x.to("cuda"))
+        engine.backward(loss)
+        engine.step()
+        print(loss.item())
+    torch.save(engine.state_dict(), "out.pt")
+"""
+
+FOR_XLA = f"""\
+{XM}
+from linked import finetune, shared
+
+
+def train(model, loader, optimizer, use_engine):
+    device = torch_xla.device()
+    model = model.to(device)
+    if use_engine:
+        return finetune(model, loader)
+    for x in pl.MpDeviceLoader(loader, device):
+        optimizer.zero_grad()
+        shared(model, x).backward()
+        xm.optimizer_step(optimizer)
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "told"),
+    [
+        ("import deepspeed", False),
+        ("from megatron.core import parallel_state", False),
+        ("import bitsandbytes as bnb", False),
+        ("import smdistributed.modelparallel.torch as smp", False),
+        ("try:\n    import deepspeed\nexcept ImportError:\n    deepspeed = None", True),
+        ("import torchvision", True),
+        ("import deepspeed\nimport torch_xla", True),
+    ],
+)
+def test_what_needs_a_package_for_gpus_is_for_gpus(tmp_path, imports, told):
+    """Whoever imports such a file has a GPU then, also where it is a program for XLA devices."""
+    files = {"linked.py": LINKED.format(imports=imports), "train.py": FOR_XLA}
+    in_linked = {code for _, code in found_in_files(tmp_path, files)["linked.py"]}
+    assert bool(in_linked & {"XLA101", "XLA706", "XLA721"}) is told
+
+
+IN_TESTS = f"""\
+{XM}
+import unittest
+import pytest
+
+
+class Reads(unittest.TestCase):
+    def test_draws(self):
+        loader = torch.utils.data.DataLoader(list(range(10)), batch_size=4)
+        device = torch_xla.device()
+        net = torch.nn.Linear(4, 4).to(device)
+        for x in pl.MpDeviceLoader(loader, device):
+            net(x).sum().backward()
+            print(net(x).sum().item())
+"""
+
+
+def test_speed_and_protocol_of_unit_tests_are_nobodys_matter():
+    assert {code for _, code in found(IN_TESTS) if code[3] in "123456"} == set()
+    program = IN_TESTS.replace("(unittest.TestCase)", "").replace("test_draws", "draws")
+    assert "XLA101" in {code for _, code in found(program)}

@@ -219,12 +219,15 @@ class Devices:
         takes = {tree.module_of(x) for x in gpu_programs.chooses_gpu(tree, names)}
         bound = {x for x in moves | needs if not self._believes(x) and not self._serves_xla(x)}
         found = {x for x in moves | takes if x in moves or not self._believes(x)}
-        return gpu_programs.with_helpers(
+        helped = gpu_programs.with_helpers(
             {x for x in found if not self._serves_xla(x)} | bound,
             bound,
             names.importers(),
             lambda module: self._believes(module) or self._serves_xla(module),
         )
+        # Who imports these has a GPU, then.
+        needy = (x for x in gpu_programs.needs_package(tree) if not self._serves_xla(x))
+        return helped.union(needy)
 
     def is_for_gpus(self, node: cst.CSTNode) -> bool:
         """Whether a node stands in a program or class for GPUs, beside those for XLA devices."""

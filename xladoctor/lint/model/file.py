@@ -308,7 +308,7 @@ class FileModel(FileCode):
         """What a rule yields: a problem at a node."""
         if isinstance(node, Place):
             return Problem(node, message, suggestion, tuple(related), fix)
-        aside = self.on_xla(node) is OnXla.NO
+        aside = self.on_xla(node) is OnXla.NO or self.in_unit_test(node)
         return Problem(self.place(node), message, suggestion, tuple(related), fix, aside, node)
 
     def row(self, node: cst.CSTNode) -> int:

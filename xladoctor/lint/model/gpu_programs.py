@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import imported, string
 from xladoctor.lint.model.syntax import Function, walk
 
 if TYPE_CHECKING:
@@ -27,6 +27,13 @@ _NEEDS_GPU = frozenset(
 _FRAMEWORKS = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _RUNNERS = frozenset({"Fabric", "Trainer"})
 _GPUS = frozenset({"gpu", "cuda"})
+#: Packages that are no use without GPUs of NVIDIA.
+_PACKAGES = frozenset(
+    {
+        *("apex", "bitsandbytes", "cupy", "deepspeed", "flash_attn", "megatron", "pynvml"),
+        *("smdistributed", "transformer_engine"),
+    }
+)
 
 
 def moves_to_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
@@ -68,6 +75,15 @@ def _trains_on_gpus(call: cst.Call, names: Names | LinkedNames) -> bool:
         return False
     package, _, rest = (names.resolve(call.func) or "").partition(".")
     return package in _FRAMEWORKS and rest.rpartition(".")[2] in _RUNNERS
+
+
+def needs_package(tree: Tree) -> Iterator[cst.Module]:
+    """The files that import a package for GPUs of NVIDIA as they are read, whatever happens."""
+    for node in tree.imports:
+        packages = {name.partition(".")[0] for name in imported(node)}
+        inside = (cst.FunctionDef, cst.If, cst.Try)
+        if packages & _PACKAGES and not any(isinstance(x, inside) for x in tree.ancestors(node)):
+            yield tree.module_of(node)
 
 
 def is_always(tree: Tree, node: cst.CSTNode) -> bool:

@@ -37,7 +37,7 @@ class Problem:
     suggestion: str = ""
     related: tuple[Place, ...] = ()
     fix: Fix | None = None
-    #: It stands in code that never runs on XLA devices.
+    #: It stands in code that never runs on XLA devices, or in a unit test.
     aside: bool = False
     #: The node at ``place``, if it is one.
     node: cst.CSTNode | None = dataclasses.field(default=None, compare=False)

@@ -51,7 +51,8 @@ class UnitTests:
         if not function.name.startswith("test_") or self._flow.callers(function):
             return False
         if owner is not None:
-            return function.name not in LIGHTNING_EVALS
+            hook = function.name in LIGHTNING_EVALS or self._flow.hooks.is_module(owner)
+            return not hook
         return self._tree.module_of(function.node) in self._with_pytest
 
     def _is_test_case(self, owner: Class) -> bool:
