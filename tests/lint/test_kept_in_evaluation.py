@@ -145,3 +145,27 @@ def test_torch_xla_runs_only_what_a_read_needs():
     grown = json.loads(done.stdout.splitlines()[-1])
     assert grown["item"] == grown["float"] == grown["behind"] > grown["cpu"] == grown["tolist"] > 0
     assert grown["total"] == 0
+
+
+NESTED = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def evaluate(model, loader):
+    device = torch_xla.device()
+    model = model.to(device)
+    model.eval()
+    hits = []
+    for x, y in pl.MpDeviceLoader(loader, device):
+        for run in range(3):
+            for step in (1, 2):
+                hits.append((model(x * step).argmax(1) == y).sum() + run)
+    return hits
+"""
+
+
+def test_loops_within_an_evaluation_are_one_evaluation():
+    """Gradients are turned off around the outermost one."""
+    assert rows(NESTED, "XLA320") == [12]

@@ -32,11 +32,7 @@ def hardcoded_cores(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(SAMPLER):
         given = call.argument(1, "num_replicas")
-        if (
-            given is not None
-            and _cores(model, given, literal=True)
-            and not model.in_unit_test(call.node)
-        ):
+        if given is not None and _cores(model, given, literal=True):
             yield _problem(model, given, "the sampler's shares do not fit the cores there are")
     for node in model.nodes(cst.BinaryOperation):
         if not isinstance(node.operator, cst.Multiply | cst.Divide | cst.FloorDivide):

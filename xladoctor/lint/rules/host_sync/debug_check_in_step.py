@@ -28,7 +28,7 @@ def debug_check_in_step(model: FileModel) -> Iterator[Problem]:
             mode = call.argument(0, "mode")
             if mode is None or model.literal(mode) is not True:
                 continue
-        if model.guards(call.node) or model.in_unit_test(call.node):
+        if model.guards(call.node):
             continue
         yield model.problem(
             call.node,

@@ -39,9 +39,12 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
     """Find evaluation loops after ``model.eval()`` with nothing around that turns gradients off."""
     if not model.is_xla or model.led_by & {"lightning", "transformers"}:
         return
+    told: set[cst.CSTNode] = set()
     for loop in model.loops:
         if loop.kind is not LoopKind.EVAL or loop.implicit:
             continue
+        if not told.isdisjoint(model.tree.ancestors(loop.node)):
+            continue  # ``for x in loader: for run in range(3):``: one loop to put it around
         ready, run = _made_ready(model, loop), _run(model, loop)
         if ready is None or run is None or model.on_xla(loop.node) is OnXla.NO:
             continue
@@ -49,6 +52,7 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
             continue
         if _are_off_everywhere(model):
             return
+        told.add(loop.node)
         yield model.problem(
             _whole(model, loop),
             "evaluates with gradients on: while the result is alive, each activation that a "
