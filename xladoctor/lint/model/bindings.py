@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text, from_names, imports_module
+from xladoctor.lint.model.dotted import dotted_text, from_names, imports_module, paired
 from xladoctor.lint.model.syntax import Binding, Scope, Tree
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 #: The nodes that give names a meaning.
 _BINDING = frozenset(
@@ -100,20 +95,13 @@ class _Binder:
             binding = Binding("other", target) if value is None else Binding("assign", value)
             add(self._tree, scope, target.value, binding)
         elif isinstance(target, cst.Tuple | cst.List):
-            values = _one_by_one(target, value)
-            for element, given in zip(target.elements, values, strict=True):
-                self._target(element.value, given, scope)
-
-
-def _one_by_one(
-    target: cst.Tuple | cst.List, value: cst.BaseExpression | None
-) -> Sequence[cst.BaseExpression | None]:
-    """What each part of ``net, loss = Net(), Loss()`` is given; None for all if it is not known."""
-    if isinstance(value, cst.Tuple | cst.List) and len(value.elements) == len(target.elements):
-        parts = (*target.elements, *value.elements)
-        if not any(isinstance(part, cst.StarredElement) for part in parts):
-            return [part.value for part in value.elements]
-    return [None] * len(target.elements)
+            pairs = [*paired(target, value)] if value is not None else []
+            if not pairs or pairs[0][0] is target:  # nobody sees what each is given
+                for element in target.elements:
+                    self._target(element.value, None, scope)
+                return
+            for one, given in pairs:
+                self._target(one, given, scope)
 
 
 def add(tree: Tree, scope: Scope, name: str, binding: Binding) -> None:

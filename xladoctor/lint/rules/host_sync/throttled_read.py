@@ -81,7 +81,7 @@ def _ended_since(model: FileModel, guard: Guard, node: cst.CSTNode, loop: Loop) 
 
     ``accelerator.wait_for_everyone()``, or an evaluation over a device loader right there.
     """
-    order, around = model.tree.order, model.tree.ancestors(node)
+    order, around = model.tree.order, set(model.tree.ancestors(node))
     for end in model.effects.ends_between(guard.node, node, loop):
         there = guard.node in model.tree.ancestors(end) and end not in around
         if there and not opposed(model.guards(end), model.guards(node)):
