@@ -197,6 +197,7 @@ def train(model, loader, optimizer, use_engine):
         ("import smdistributed.modelparallel.torch as smp", False),
         ("try:\n    import deepspeed\nexcept ImportError:\n    deepspeed = None", True),
         ("import torchvision", True),
+        ("from .deepspeed import engine_of", True),
         ("import deepspeed\nimport torch_xla", True),
     ],
 )

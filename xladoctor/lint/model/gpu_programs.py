@@ -80,6 +80,8 @@ def _trains_on_gpus(call: cst.Call, names: Names | LinkedNames) -> bool:
 def needs_package(tree: Tree) -> Iterator[cst.Module]:
     """The files that import a package for GPUs of NVIDIA as they are read, whatever happens."""
     for node in tree.imports:
+        if isinstance(node, cst.ImportFrom) and node.relative:
+            continue  # ``from .deepspeed import is_enabled``: a file of the program
         packages = {name.partition(".")[0] for name in imported(node)}
         inside = (cst.FunctionDef, cst.If, cst.Try)
         if packages & _PACKAGES and not any(isinstance(x, inside) for x in tree.ancestors(node)):
