@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.frames import Frame
 
+#: Functions that look up a variable of the environment.
+ASKS_ENVIRONMENT = frozenset({"os.getenv", "os.environ.get"})
 #: Variables that torchrun, Slurm and MPI give each process its number in.
 _RANKS = frozenset({"RANK", "LOCAL_RANK", "GLOBAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"})
 

@@ -18,7 +18,7 @@ from xladoctor.lint.model.contained import (
     modules,
 )
 from xladoctor.lint.model.dotted import dotted_text, is_name
-from xladoctor.lint.model.elements import of_environment
+from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.python_functions import PythonFunctions
 from xladoctor.lint.model.tensor_functions import TensorFunctions
@@ -56,8 +56,6 @@ _LOADERS = {
 #: A partial of a partial of a partial, in a loop, must come to an end.
 _MOST_BOUND = 8
 
-_ASKS_ENVIRONMENT = frozenset({"os.getenv", "os.environ.get"})
-
 
 class LibraryCalls:
     """Evaluates calls of libraries.
@@ -80,7 +78,7 @@ class LibraryCalls:
         first = values[0] if values else UNKNOWN
         if name.startswith("builtins."):
             return self._python.evaluate(node, name, arguments)
-        if name in _ASKS_ENVIRONMENT and node.args:
+        if name in ASKS_ENVIRONMENT and node.args:
             return of_environment(node, node.args[0].value)
         if name in know.PICKS or (name == _PICK and element_of(first).kind in _CALLED):
             picked = element_of(first)

@@ -22,7 +22,7 @@ def outputs_of_models(model: FileModel, nodes: Iterable[cst.CSTNode], losses: se
         nodes: All of a loop.
         losses: The names of losses.
     """
-    bound = [pair for node in nodes for pair in _assigned(node)]
+    bound = [pair for node in nodes for pair in assigned(node)]
     names = [name for name, _ in bound]
     into = {
         argument.value.value
@@ -43,7 +43,7 @@ def outputs_of_models(model: FileModel, nodes: Iterable[cst.CSTNode], losses: se
     }
 
 
-def _assigned(node: cst.CSTNode) -> Iterator[tuple[str, cst.BaseExpression | None]]:
+def assigned(node: cst.CSTNode) -> Iterator[tuple[str, cst.BaseExpression | None]]:
     """The names that a statement binds, each with its value."""
     targets = (
         [one.target for one in node.targets]

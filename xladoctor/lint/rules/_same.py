@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Class, Function, Kind
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
 from xladoctor.lint.rules._cores import SETTINGS, asks_for_core, differs
 from xladoctor.lint.rules._sources import gone_over
 
@@ -25,7 +26,6 @@ _OWN = re.compile(
 )
 #: What Lightning counts, on all cores alike.
 _COUNTED = frozenset({"current_epoch", "global_step"})
-_ENVIRONMENT = frozenset({"os.getenv", "os.environ.get"})
 #: What each core has a share of.
 _DATA = re.compile(r"(?i)load|data|batch|sampl")
 
@@ -86,7 +86,7 @@ class _Question:
         call = self._model.call(node)
         if _OWN.search(call.name or call.last or "") or self._is_given(node.func):
             return False
-        if call.name in _ENVIRONMENT and _OWN.search(self._model.tree.text(node)):
+        if call.name in ASKS_ENVIRONMENT and _OWN.search(self._model.tree.text(node)):
             return False
         target = call.target
         if isinstance(target, Class | Function) and asks_for_core(self._model, target.node):
@@ -151,9 +151,7 @@ def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
         return [node.test, node.body, node.orelse]
     if isinstance(node, cst.Comparison):
         return [node.left, *(one.comparator for one in node.comparisons)]
-    if isinstance(node, cst.Tuple | cst.List):
-        return [one.value for one in node.elements]
-    if isinstance(node, cst.Dict):
+    if isinstance(node, cst.Tuple | cst.List | cst.Dict):
         return [one.value for one in node.elements]
     if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
         return [node.elt, node.for_in.iter]

@@ -12,7 +12,7 @@ from xladoctor.lint.model.turns import counts_micro_steps
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
-from xladoctor.lint.rules._made_losses import outputs_of_models
+from xladoctor.lint.rules._made_losses import assigned, outputs_of_models
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._sources import made_in
 
@@ -360,14 +360,7 @@ def _takes_out(node: cst.CSTNode) -> bool:
 
 
 def _bound(node: cst.CSTNode) -> Iterator[str]:
-    targets = (
-        [one.target for one in node.targets]
-        if isinstance(node, cst.Assign)
-        else [node.target]
-        if isinstance(node, cst.AugAssign | cst.AnnAssign)
-        else []
-    )
-    yield from (target.value for target in targets if isinstance(target, cst.Name))
+    return (name for name, _ in assigned(node))
 
 
 def _begins_anew(nodes: list[cst.CSTNode], call: CallSite) -> bool:
