@@ -18,7 +18,7 @@ from xladoctor.lint.model.unreached import combined, is_logic
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
@@ -63,6 +63,8 @@ class DeviceTests:
             return OnXla.YES if truth is when else OnXla.NO
         if when and self._needs_xla(test):
             return OnXla.YES
+        if not when and self._is_xla_unless_cpu(test):
+            return OnXla.NO
         return OnXla.MAYBE if self._asks(test) else None
 
     def truth(self, test: cst.BaseExpression, depth: int = _DEPTH) -> bool | None:
@@ -182,6 +184,23 @@ class DeviceTests:
             return self._needs_xla(test.left) or self._needs_xla(test.right)
         return self.truth(test) is True and bool(self._words(test) & XLA_WORDS)
 
+    def _is_xla_unless_cpu(self, test: cst.BaseExpression) -> bool:
+        """``use_tpu and not cpu``: where that is false, the program runs on something else."""
+        parts = list(_conjoined(test))
+        needs = [self._needs_xla(part) for part in parts]
+        return any(needs) and all(
+            need or self._is_not_cpu(part) for part, need in zip(parts, needs, strict=True)
+        )
+
+    def _is_not_cpu(self, test: cst.BaseExpression) -> bool:
+        """``not args.cpu``, ``device != "cpu"``."""
+        denied = (
+            isinstance(test.comparisons[0].operator, cst.NotEqual)
+            if isinstance(test, cst.Comparison)
+            else isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
+        )
+        return denied and "cpu" in self._words(test) and not self._asks(test)
+
     def _asks(self, test: cst.BaseExpression) -> bool:
         return bool(self._words(test) & _ASKS)
 
@@ -200,6 +219,15 @@ class DeviceTests:
                 found |= words(str(string(part)))
             waiting.extend(children(part))
         return frozenset(found | ({"backend"} if {"device", "type"} <= found else set()))
+
+
+def _conjoined(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The parts of ``one and another and a third``."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        yield from _conjoined(test.left)
+        yield from _conjoined(test.right)
+    else:
+        yield test
 
 
 def _said_by(node: cst.BaseExpression) -> str:

@@ -89,7 +89,7 @@ class Devices:
     def _function(self, function: Function) -> OnXla | None:
         """What a function's name and its callers say, and the function around it."""
         if function not in self._of_function:
-            if function.owner in self._for_gpus:
+            if function.owner in self._for_gpus or self._is_defined_elsewhere(function):
                 self._of_function[function] = OnXla.NO
                 return OnXla.NO
             self._of_function[function] = None  # a function that calls itself
@@ -102,6 +102,11 @@ class Devices:
             called = same.pop() if len(same) == 1 else OnXla.MAYBE if same else None
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
+
+    def _is_defined_elsewhere(self, function: Function) -> bool:
+        """``if is_sagemaker_mp_enabled(): def gather(x)``: only other devices ever have it."""
+        defined = [function.node, *([function.owner.node] if function.owner is not None else ())]
+        return any(guard.runs is OnXla.NO for node in defined for guard in self._guards(node))
 
     @functools.cached_property
     def _for_gpus(self) -> frozenset[Class | None]:
@@ -217,13 +222,18 @@ class Devices:
         needs = {tree.module_of(x) for x in gpu_programs.needs_gpu(tree, names) if self._is_sure(x)}
         # Without a word of XLA in the file, a condition chooses between a GPU and the CPU at most.
         takes = {tree.module_of(x) for x in gpu_programs.chooses_gpu(tree, names)}
+        over = {
+            x for x in gpu_programs.divides_over_gpus(tree, names) if self._optional.get(x, True)
+        }
         bound = {x for x in moves | needs if not self._believes(x) and not self._serves_xla(x)}
         found = {x for x in moves | takes if x in moves or not self._believes(x)}
         helped = gpu_programs.with_helpers(
-            {x for x in found if not self._serves_xla(x)} | bound,
-            bound,
+            {x for x in found if not self._serves_xla(x)} | bound | over,
+            bound | over,
             names.importers(),
-            lambda module: self._believes(module) or self._serves_xla(module),
+            lambda module: (
+                module not in over and (self._believes(module) or self._serves_xla(module))
+            ),
         )
         # Who imports these has a GPU, then.
         needy = (x for x in gpu_programs.needs_package(tree) if not self._serves_xla(x))

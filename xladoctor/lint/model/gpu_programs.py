@@ -27,6 +27,12 @@ _NEEDS_GPU = frozenset(
 _FRAMEWORKS = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _RUNNERS = frozenset({"Fabric", "Trainer"})
 _GPUS = frozenset({"gpu", "cuda"})
+#: Their strategies that divide a model among GPUs, by class and by name.
+_OVER_GPUS = frozenset(
+    {"FSDPStrategy", "ModelParallelStrategy", "DeepSpeedStrategy", "DDPShardedStrategy",
+     "DDPFullyShardedStrategy", "DDPFullyShardedNativeStrategy"}
+)  # fmt: skip
+_NAMED_OVER_GPUS = ("fsdp", "deepspeed", "ddp_sharded", "ddp_fully_sharded", "fsdp_native")
 #: Packages that are no use without GPUs of NVIDIA.
 _PACKAGES = frozenset(
     {
@@ -75,6 +81,48 @@ def _trains_on_gpus(call: cst.Call, names: Names | LinkedNames) -> bool:
         return False
     package, _, rest = (names.resolve(call.func) or "").partition(".")
     return package in _FRAMEWORKS and rest.rpartition(".")[2] in _RUNNERS
+
+
+def divides_over_gpus(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Module]:
+    """The files that train with Lightning by strategies for GPUs alone, however often they ask.
+
+    ``Fabric(strategy=FSDPStrategy(...))`` raises without GPUs: a question for XLA below is left
+    over from the program that was copied.
+    """
+    found: dict[cst.Module, bool] = {}
+    for call in tree.calls:
+        package, _, rest = (names.resolve(call.func) or "").partition(".")
+        if package not in _FRAMEWORKS or rest.rpartition(".")[2] not in _RUNNERS:
+            continue
+        given = {x.keyword.value: x.value for x in call.args if x.keyword is not None}
+        strategy = given.get("strategy")
+        asked = given.get("accelerator")
+        known = not isinstance(asked, cst.SimpleString) or string(asked) in {*_GPUS, "auto"}
+        over = known and strategy is not None
+        over = over and all(_is_over_gpus(x, names) for x in _written(tree, names, strategy))
+        module = tree.module_of(call)
+        found[module] = found.get(module, True) and over
+    yield from (module for module, over in found.items() if over)
+
+
+def _written(
+    tree: Tree, names: Names | LinkedNames, node: cst.BaseExpression
+) -> Iterator[cst.CSTNode | None]:
+    """An expression, or all that its name may be."""
+    if not isinstance(node, cst.Name):
+        yield node
+        return
+    bindings = names.lookup(node.value, tree.scopes[node]) or []
+    if not bindings:
+        yield None
+    yield from (item.node if item.kind == "assign" else None for item in bindings)
+
+
+def _is_over_gpus(node: cst.CSTNode | None, names: Names | LinkedNames) -> bool:
+    if isinstance(node, cst.SimpleString):
+        return str(string(node)).startswith(_NAMED_OVER_GPUS)
+    made = names.resolve(node.func) if isinstance(node, cst.Call) else None
+    return (made or "").rpartition(".")[2] in _OVER_GPUS
 
 
 def needs_package(tree: Tree) -> Iterator[cst.Module]:

@@ -11,8 +11,10 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.turns import both_sides
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xladoctor.lint.events import Event
-    from xladoctor.lint.model import CallSite, FileModel, Guard
+    from xladoctor.lint.model import CallSite, Class, FileModel, Function, Guard
 
 #: Names of groups of cores: a collective of one waits for its cores alone.
 _GROUP = re.compile(r"(?i)(^|_)(groups?|ranks|members)$")
@@ -44,6 +46,8 @@ def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard)
     if _in_both_branches(model, event, guard) or _said_of_others_too(model, guard):
         return True
     if _of_its_group(call, guard) or _holds_for_all(model, call, guard):
+        return True
+    if _both_lead_to_it(model, call, guard):
         return True
     if guard.master is None:
         return False
@@ -155,6 +159,38 @@ def _meet_in_both(model: FileModel, same: list[CallSite], guard: Guard) -> bool:
             return False
         numbers.append(len(met))
     return numbers[0] == numbers[1] > 0
+
+
+def _both_lead_to_it(model: FileModel, call: CallSite, guard: Guard) -> bool:
+    """``if mine == rank: send(size); send(data) else: send(empty); send(buffer)``.
+
+    The meeting is in a helper, which both branches call as often, by no condition of their own.
+    """
+    if not isinstance(guard.node, cst.If) or not isinstance(guard.node.orelse, cst.Else):
+        return False
+    if guard.node in model.tree.ancestors(call.node):
+        return False
+    first, second = (
+        _leading_to(model, call, branch.body) for branch in (guard.node, guard.node.orelse)
+    )
+    return first == second and bool(first)
+
+
+def _leading_to(
+    model: FileModel, call: CallSite, body: cst.BaseSuite
+) -> Sequence[Function | Class] | None:
+    """What a branch calls that comes to a call, in order; None if not each line is sure to run."""
+    found: list[Function | Class] = []
+    for line in body.body:
+        for node in walk(line):
+            if not isinstance(node, cst.Call) or (target := model.call(node).target) is None:
+                continue
+            if all(inner.node is not call.node for inner in model.reached(node)):
+                continue
+            if not isinstance(line, cst.SimpleStatementLine):
+                return None
+            found.append(target)
+    return found
 
 
 def _held_back_and_released(model: FileModel, same: list[CallSite]) -> bool:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._asked import asked_tensors
 from xladoctor.lint.rules._formatting import formats
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
         if work is None or any(_waits(model, call) for call in between):
             continue
         if any(_may_read(model, call, start, work) for call in between):
+            continue
+        if _asks_between(model, between, work, end):
             continue
         if _device_loader_between(model, start, end):
             continue  # the loader lets the host run ahead by a few batches only
@@ -152,6 +156,12 @@ def _waits(model: FileModel, call: CallSite) -> bool:
         return True
     if call.name in {"torch_xla.sync", _XM + "mark_step"}:
         return call.argument(0, "wait") is not None
+    told = call.keywords.get("wait")  # the function below these: ``_xla_sync_multi(wait=True)``
+    if told is not None and (call.name or "").startswith("torch_xla."):
+        return model.literal(told) is True
+    name = model.effects.name(call)
+    if name is not None and name.empty and Effect.COLLECTIVE in name.effects:
+        return True  # the cores meet when each has done its work
     if call.name in _CASTS or call.name == _XM + "master_print":
         return any(_shows_tensor(model, part) for part in walk(call.node))
     # ``logger.info(f"loss {loss:.3f}")``
@@ -221,6 +231,24 @@ def _stores_on_host(model: FileModel, function: Function) -> bool:
 
 def _shows_tensor(model: FileModel, node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Name | cst.Attribute) and model.value(node).is_device_tensor
+
+
+def _asks_between(
+    model: FileModel, between: Sequence[CallSite], work: CallSite, end: CallSite
+) -> bool:
+    """``if token == end_of_text: break``, also in what is called: the host waits for each token."""
+    order = model.tree.order
+    ran = {call.target for call in between if isinstance(call.target, Function)}
+    return any(
+        part.function_of(tensor) in ran
+        or (
+            part is model
+            and part.function_of(tensor) is end.function
+            and order[work.node] < order[tensor] < order[end.node]
+        )
+        for part in (model, *model.linked)
+        for _, tensor in asked_tensors(part)
+    )
 
 
 def _device_loader_between(model: FileModel, start: CallSite, end: CallSite) -> bool:
