@@ -34,7 +34,10 @@ class UnitTests:
         """Whether a node stands in a class of tests, or in a test that a runner of tests finds.
 
         Or in what decorates one: its parameters. A ``test_loop`` that the program calls is none.
+        In a file that pytest alone runs, the models and loaders of the tests belong to them.
         """
+        if self._tree.module_of(node) in self._of_pytest:
+            return True
         function = self._tree.function_of(node)
         if function is None:
             above = [*self._tree.ancestors(node)]
@@ -62,6 +65,21 @@ class UnitTests:
             for cls in (owner, *self._flow.classes.above(owner))
             for base in cls.bases
         )
+
+    @functools.cached_property
+    def _of_pytest(self) -> frozenset[cst.Module]:
+        """The files that import pytest, have tests that nothing calls, and start nothing."""
+        tests = {
+            self._tree.module_of(function.node)
+            for function in self._tree.functions.values()
+            if function.name.startswith("test_") and not self._flow.callers(function)
+        }
+        starts = {
+            self._tree.module_of(node)
+            for node in self._tree.by_type.get(cst.Name, ())
+            if isinstance(node, cst.Name) and node.value == "__name__"
+        }
+        return (self._with_pytest & tests) - starts
 
     @functools.cached_property
     def _with_pytest(self) -> frozenset[cst.Module]:

@@ -11,6 +11,7 @@ from xladoctor.lint.model import Entry, Function, Kind, children, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
+from xladoctor.lint.rules._given_to_master import given_to_master
 from xladoctor.lint.rules._lightning import COMMAND_LINES, FROM_OPTIONS, for_xla, several_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 from xladoctor.lint.rules._sources import is_made_in
@@ -89,7 +90,7 @@ def every_core(model: FileModel, node: cst.CSTNode, *, in_turn: bool = False) ->
         for guard in guards
     ):
         return None
-    return entry
+    return None if given_to_master(model, node) else entry
 
 
 def _is_turn(model: FileModel, guard: Guard) -> bool:

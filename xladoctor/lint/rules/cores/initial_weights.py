@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 _ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
 #: Names of what computes a loss.
 _LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
+#: Methods of frameworks that go over data, and those that may train with it.
+_EVALUATES = frozenset({"evaluate", "predict"})
+_TRAINS = frozenset({"train", "fit", "train_model", "training_step", "learn"})
 #: Calls that send what the master has to the others.
 _SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded")
 
@@ -126,12 +129,13 @@ def _only_evaluates(model: FileModel, entry: Entry) -> bool:
     functions = {call.function for call in reached} | {entry.function}
     loops = [loop for part in (model, *model.linked) for loop in part.loops]
     kinds = {loop.kind for loop in loops if loop.function in functions and not loop.implicit}
-    if LoopKind.EVAL not in kinds or LoopKind.STEP in kinds:
+    methods = {call.method for call in reached}
+    # ``trainer.evaluate()`` of a framework, or of a copy of it in the project
+    asked = bool(methods & _EVALUATES) and not methods & _TRAINS
+    if LoopKind.STEP in kinds or not (asked or LoopKind.EVAL in kinds):
         return False
-    return not any(
-        call.method in {"backward", "step"} or model.value(call.node).kind is Kind.OPTIMIZER
-        for call in reached
-    )
+    steps = {"backward", "step"} & methods
+    return not steps and all(model.value(x.node).kind is not Kind.OPTIMIZER for x in reached)
 
 
 def _forked(model: FileModel, entry: Entry) -> bool:

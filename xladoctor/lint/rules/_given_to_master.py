@@ -1,0 +1,77 @@
+"""What only the master is given, and what a condition on it lets only the master do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.dotted import is_name
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import CallSite, FileModel, Guard
+
+_DEPTH = 3
+_NOTHING = (None, False, "")
+
+
+def given_to_master(model: FileModel, node: cst.CSTNode, depth: int = _DEPTH) -> bool:
+    """``if project: wandb.init(project)`` of what is given ``name if is_master else None``.
+
+    Args:
+        model: The file.
+        node: Any node.
+        depth: Through how many calls to look.
+    """
+    function = model.function_of(node)
+    if function is None:
+        return False
+    if any(_asks_what_master_has(model, guard, function) for guard in model.guards(node)):
+        return True
+    callers = model.callers(function) if depth else ()
+    return bool(callers) and all(given_to_master(model, x.node, depth - 1) for x in callers)
+
+
+def _asks_what_master_has(model: FileModel, guard: Guard, function: Function) -> bool:
+    """Whether a condition asks for a parameter that callers fill on the master alone."""
+    name = _asked(guard)
+    if name is None or name not in function.parameters + function.keyword_only:
+        return False
+    given = [_argument(call, function, name) for call in model.callers(function)]
+    filled = [one for one in given if one is not None]
+    return bool(filled) and all(_of_master(model, one) for one in filled)
+
+
+def _asked(guard: Guard) -> str | None:
+    """The name of which a condition asks whether there is one: ``if x``, ``if x is not None``."""
+    test, when = guard.test, guard.when
+    if isinstance(test, cst.Comparison) and is_name(test.comparisons[0].comparator, "None"):
+        operator = test.comparisons[0].operator
+        if not isinstance(operator, cst.Is | cst.IsNot):
+            return None
+        test, when = test.left, when is isinstance(operator, cst.IsNot)
+    return test.value if when and isinstance(test, cst.Name) else None
+
+
+def _argument(call: CallSite, function: Function, name: str) -> cst.BaseExpression | None:
+    place = function.place(name)
+    return call.argument(place if place is not None and place >= 0 else None, name)
+
+
+def _of_master(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``name if is_master() else None``, also by a name that is bound to it."""
+    if isinstance(node, cst.Name):
+        bound = [item.node for item in model.bindings(node.value, node)]
+        known = [one for one in bound if isinstance(one, cst.BaseExpression)]
+        return (
+            bool(bound)
+            and len(known) == len(bound)
+            and all(isinstance(one, cst.IfExp) and _of_master(model, one) for one in known)
+        )
+    if not isinstance(node, cst.IfExp) or model.literal(node.orelse) not in _NOTHING:
+        return False
+    return any(
+        isinstance(part, cst.BaseExpression) and model.value(part).kind is Kind.IS_MASTER
+        for part in walk(node.test)
+    )
