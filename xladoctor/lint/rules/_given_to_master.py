@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import CallSite, FileModel, Guard
+    from xladoctor.lint.model import FileModel, Function, Guard
 
 _DEPTH = 3
 _NOTHING = (None, False, "")
@@ -38,7 +38,7 @@ def _asks_what_master_has(model: FileModel, guard: Guard, function: Function) ->
     name = _asked(guard)
     if name is None or name not in function.parameters + function.keyword_only:
         return False
-    given = [_argument(call, function, name) for call in model.callers(function)]
+    given = [call.given_to(function, name) for call in model.callers(function)]
     filled = [one for one in given if one is not None]
     return bool(filled) and all(_of_master(model, one) for one in filled)
 
@@ -52,11 +52,6 @@ def _asked(guard: Guard) -> str | None:
             return None
         test, when = test.left, when is isinstance(operator, cst.IsNot)
     return test.value if when and isinstance(test, cst.Name) else None
-
-
-def _argument(call: CallSite, function: Function, name: str) -> cst.BaseExpression | None:
-    place = function.place(name)
-    return call.argument(place if place is not None and place >= 0 else None, name)
 
 
 def _of_master(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -13,6 +13,7 @@ from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
+from xladoctor.lint.rules._dataset_sizes import divides
 from xladoctor.lint.rules._endless import cut_to_batches, endless
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import all_given, given
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
 
-#: Samples of the (training, test) part of well-known datasets, from torchvision's documentation.
-_SIZES = {
-    "MNIST": (60_000, 10_000),
-    "FashionMNIST": (60_000, 10_000),
-    "KMNIST": (60_000, 10_000),
-    "CIFAR10": (50_000, 10_000),
-    "CIFAR100": (50_000, 10_000),
-}
 #: Words of what is for training, and samplers that nothing else has.
 _TRAINING = frozenset({"train", "training"})
 _DRAWING = frozenset(
@@ -64,7 +57,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             continue
         if training is None and (says_evaluation(model, call.node) or _is_looked_at(model, call)):
             continue
-        if _divides(model, call) or endless(model, call) or cut_to_batches(model, call):
+        if divides(model, call) or endless(model, call) or cut_to_batches(model, call):
             continue
         if training is not None and (
             _returns_first(model, training) or leaves_short_ones_out(model, training)
@@ -248,29 +241,6 @@ def _counts(model: FileModel, test: cst.BaseExpression, counter: str) -> bool:
         return False
     number = model.literal(test.comparisons[0].comparator)
     return test.left.value == counter and isinstance(number, int)
-
-
-def _divides(model: FileModel, call: CallSite) -> bool:
-    """Whether the dataset's size is known and a multiple of the batch size."""
-    dataset, batch = call.argument(0, "dataset"), call.argument(1, "batch_size")
-    if dataset is None or batch is None or "sampler" in call.keywords:
-        return False
-    size = model.literal(batch)
-    made = dataset
-    if isinstance(dataset, cst.Name):
-        bindings = model.bindings(dataset.value, dataset)
-        if len(bindings) != 1 or not isinstance(bindings[0].node, cst.BaseExpression):
-            return False
-        made = bindings[0].node
-    if not isinstance(made, cst.Call) or not isinstance(size, int) or size <= 0:
-        return False
-    maker = model.call(made)
-    if maker.name is None or not maker.name.startswith("torchvision.datasets."):
-        return False
-    sizes = _SIZES.get(maker.name.rpartition(".")[2])
-    train = maker.argument(1, "train")
-    part = True if train is None else model.literal(train)
-    return sizes is not None and isinstance(part, bool) and sizes[0 if part else 1] % size == 0
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

@@ -1,0 +1,91 @@
+"""How many samples a dataset has, where the program says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.rules._sources import default
+
+if TYPE_CHECKING:
+    from xladoctor.lint.model import CallSite, FileModel
+
+#: Samples of the (training, test) part of well-known datasets, from torchvision's documentation.
+_SIZES = {
+    "MNIST": (60_000, 10_000),
+    "FashionMNIST": (60_000, 10_000),
+    "KMNIST": (60_000, 10_000),
+    "CIFAR10": (50_000, 10_000),
+    "CIFAR100": (50_000, 10_000),
+}
+#: What makes a tensor of the sizes that it is given first.
+_FILLED = frozenset({"torch.rand", "torch.randn", "torch.zeros", "torch.ones", "torch.empty"})
+#: The size of what is drawn stands behind the bounds: ``torch.randint(10, (64,))``.
+_DRAWN = "torch.randint"
+_DEPTH = 3
+
+
+def divides(model: FileModel, call: CallSite) -> bool:
+    """Whether the size of a loader's dataset is known, and a multiple of its batch size."""
+    dataset, batch = call.argument(0, "dataset"), call.argument(1, "batch_size")
+    if dataset is None or batch is None or "sampler" in call.keywords:
+        return False
+    made, size = _made(model, dataset), _number(model, batch)
+    if made is None or size is None or size <= 0:
+        return False
+    samples = _samples(model, made)
+    return samples is not None and samples % size == 0
+
+
+def _samples(model: FileModel, maker: CallSite) -> int | None:
+    name = maker.name or ""
+    last = name.rpartition(".")[2]
+    if name.startswith("torch.utils.data.") and last == "TensorDataset":
+        tensor = _made(model, maker.positional[0]) if maker.positional else None
+        return _rows(model, tensor) if tensor is not None else None
+    sizes = _SIZES.get(last) if name.startswith("torchvision.datasets.") else None
+    train = maker.argument(1, "train")
+    part = True if train is None else model.literal(train)
+    return sizes[0 if part else 1] if sizes is not None and isinstance(part, bool) else None
+
+
+def _rows(model: FileModel, maker: CallSite) -> int | None:
+    """The first size of a tensor that is made here: ``torch.randn(length, 8)``."""
+    given: cst.BaseExpression | None = None
+    if maker.name in _FILLED:
+        given = maker.argument(0, "size")
+    elif maker.name == _DRAWN:
+        sizes = [one for one in maker.positional if isinstance(one, cst.Tuple | cst.List)]
+        given = maker.keywords.get("size") or next(iter(sizes), None)
+    if isinstance(given, cst.Tuple | cst.List):
+        given = given.elements[0].value if given.elements else None
+    return _number(model, given) if given is not None else None
+
+
+def _made(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
+    """The call that an expression is, or that its name is bound to once."""
+    if isinstance(node, cst.Name):
+        bindings = model.bindings(node.value, node)
+        if len(bindings) != 1 or not isinstance(bindings[0].node, cst.BaseExpression):
+            return None
+        node = bindings[0].node
+    return model.call(node) if isinstance(node, cst.Call) else None
+
+
+def _number(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> int | None:
+    """A number that the program writes down, also as a parameter that all calls leave alone."""
+    value = model.literal(node)  # what the command line may change is not settled
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    function = model.function_of(node)
+    if not isinstance(node, cst.Name) or function is None or not depth:
+        return None
+    if node.value not in function.parameters:
+        return None
+    calls = model.callers(function)
+    given = [one.given_to(function, node.value) or default(function, node.value) for one in calls]
+    if not calls or any(call.has_star for call in calls):
+        return None
+    found = {None if one is None else _number(model, one, depth - 1) for one in given}
+    return found.pop() if len(found) == 1 else None
