@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -131,17 +132,48 @@ def _ends_all(model: FileModel, leave: cst.Break) -> bool:
     block = model.parent(loop.node) if loop is not None else None
     if guard is None or not isinstance(block, cst.IndentedBlock):
         return False
-    test = model.tree.text(guard.written).strip()
     if loop is not None and _ends_while(model, guard, loop.node):
         return True
-    return any(
-        isinstance(other, cst.If)
-        and model.tree.text(other.test).strip() == test
-        and any(
-            isinstance(part, cst.Break | cst.Return)
-            for part in walk(other.body, into_functions=False)
-        )
+    behind = {
+        model.tree.text(part).strip()
         for other in block.body
+        if isinstance(other, cst.If) and _leaves(other)
+        for part in (other.test, *_alternatives(other.test))
+    }
+    asked = list(_alternatives(guard.written)) if guard.when else [guard.written]
+    ends = [model.tree.text(part).strip() in behind for part in asked]
+    rest = (part for part, sure in zip(asked, ends, strict=True) if not sure)
+    whole = model.tree.text(guard.written).strip() in behind
+    return whole or (any(ends) and all(_is_never_set(model, part) for part in rest))
+
+
+def _leaves(node: cst.If) -> bool:
+    return any(
+        isinstance(part, cst.Break | cst.Return) for part in walk(node.body, into_functions=False)
+    )
+
+
+def _alternatives(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The conditions of ``one or another``, each of which is enough."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
+        yield from _alternatives(test.left)
+        yield from _alternatives(test.right)
+    else:
+        yield test
+
+
+def _is_never_set(model: FileModel, test: cst.BaseExpression) -> bool:
+    """``control.should_epoch_stop`` of a program that never sets such an attribute but to False."""
+    if not isinstance(test, cst.Attribute):
+        return False
+    name = test.attr.value
+    return all(
+        is_name(node.value, "False")
+        for part in (model, *model.linked)
+        for node in part.nodes(cst.Assign)
+        if isinstance(node, cst.Assign)
+        for target in node.targets
+        if isinstance(target.target, cst.Attribute) and target.target.attr.value == name
     )
 
 
