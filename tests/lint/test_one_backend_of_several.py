@@ -357,6 +357,104 @@ def test_steps(size):
     net = torch.nn.Linear(size, 1)
     assert steps(net, torch.optim.SGD(net.parameters(), lr=0.1), torch.ones(40, size))
 """,
+    "XLA203: a dataset that gives whole batches": f"""\
+{XM}
+from torch.utils.data import DataLoader, Dataset
+
+
+class Shard(Dataset):
+    def __init__(self, data, size, drop_last):
+        self.data, self.size, self.drop_last = data, size, drop_last
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        return self.data[index]
+
+
+def loader(data, size, cut):
+    data = Shard(data, size, drop_last=cut)
+    return DataLoader(data, batch_size=size)
+
+
+def plain(data, size):
+    data = Shard(data, size, False)
+    return DataLoader(data, batch_size=size)  # !XLA203
+
+
+def train(net, adam, batches):
+    device = torch_xla.device()
+    net = net.to(device)
+    for x in batches:
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+        adam.zero_grad()
+
+
+net = torch.nn.Linear(8, 10)
+adam = torch.optim.SGD(net.parameters(), lr=0.1)
+train(net, adam, loader(DATA, 8, True))
+train(net, adam, plain(DATA, 8))
+""",
+    "XLA101: a class for SageMaker": f"""\
+{XM}
+from cluster import has_smdistributed
+
+if has_smdistributed():
+    import smdistributed.modelparallel.torch as smp
+
+
+class Engine:
+    def __init__(self, net, adam):
+        self.net, self.adam = net.to(torch_xla.device()), adam
+
+    def train(self, loader):
+        for x in loader:
+            loss = self.net(x.to(torch_xla.device())).sum()
+            loss.backward()
+            xm.optimizer_step(self.adam, barrier=True)
+            print(loss.item())  # !XLA101
+
+
+class SageMakerEngine(Engine):
+    def train(self, loader):
+        for x in loader:
+            loss = self.net(x.to(torch_xla.device())).sum()
+            loss.backward()
+            self.adam.step()
+            print(loss.item(), smp.rank())
+""",
+    "XLA406: DeepSpeed's own parts of Accelerate": """\
+import json
+from accelerate import Accelerator, DistributedType
+from accelerate.utils import DummyOptim, DummyScheduler
+
+
+def main(net, loader, path):
+    accelerator = Accelerator()
+    if accelerator.distributed_type == DistributedType.XLA:
+        raise ValueError("GPUs only")
+    adam = DummyOptim(net.parameters())
+    net, adam, loader = accelerator.prepare(net, adam, loader)
+    with open(path + "/results.json", "w") as file:
+        json.dump({"steps": len(loader)}, file)
+""",
+    "XLA406: Accelerate on all cores": """\
+import json
+import torch
+from accelerate import Accelerator, DistributedType
+
+
+def main(net, loader, path):
+    accelerator = Accelerator()
+    if accelerator.distributed_type == DistributedType.XLA:
+        print("cores")
+    adam = torch.optim.Adam(net.parameters())
+    net, adam, loader = accelerator.prepare(net, adam, loader)
+    with open(path + "/results.json", "w") as file:  # !XLA406
+        json.dump({"steps": len(loader)}, file)
+""",
     "XLA608: a flag that nobody sets": f"""\
 {XM}
 import torch_xla.distributed.parallel_loader as pl

@@ -121,11 +121,17 @@ class Devices:
             if function is not None and function.owner is not None:
                 always = named.get(function.owner, False)
                 named[function.owner] = always or gpu_programs.is_always(self._tree, call)
+        engines = gpu_programs.takes_package(self._tree)
+        found_by_name = (
+            one
+            for one in self._tree.classes.values()
+            if self._tree.module_of(one.node) in engines and for_others(one.name)
+        )
         return frozenset(
             owner
             for owner, always in named.items()
             if for_others(owner.name) or (always and not self._is_for_xla(owner))
-        )
+        ).union(found_by_name)
 
     def _is_for_xla(self, owner: Class) -> bool:
         """Whether a file that is for XLA devices, or has a word of them, speaks of a class."""

@@ -40,6 +40,12 @@ _PACKAGES = frozenset(
         *("smdistributed", "transformer_engine"),
     }
 )
+#: What Accelerate has for DeepSpeed and Megatron alone.
+_OF_ACCELERATE = frozenset(
+    f"accelerate.{module}{name}"
+    for module in ("", "utils.")
+    for name in ("DummyOptim", "DummyScheduler", "MegatronLMDummyScheduler", "MegatronLMPlugin")
+)
 
 
 def moves_to_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
@@ -98,8 +104,11 @@ def divides_over_gpus(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Mo
         strategy = given.get("strategy")
         asked = given.get("accelerator")
         known = not isinstance(asked, cst.SimpleString) or string(asked) in {*_GPUS, "auto"}
-        over = known and strategy is not None
-        over = over and all(_is_over_gpus(x, names) for x in _written(tree, names, strategy))
+        over = (
+            known
+            and strategy is not None
+            and all(_is_over_gpus(x, names) for x in _written(tree, names, strategy))
+        )
         module = tree.module_of(call)
         found[module] = found.get(module, True) and over
     yield from (module for module, over in found.items() if over)
@@ -132,8 +141,18 @@ def needs_package(tree: Tree) -> Iterator[cst.Module]:
             continue  # ``from .deepspeed import is_enabled``: a file of the program
         packages = {name.partition(".")[0] for name in imported(node)}
         inside = (cst.FunctionDef, cst.If, cst.Try)
-        if packages & _PACKAGES and not any(isinstance(x, inside) for x in tree.ancestors(node)):
+        needed = packages & _PACKAGES or _OF_ACCELERATE.intersection(imported(node))
+        if needed and not any(isinstance(x, inside) for x in tree.ancestors(node)):
             yield tree.module_of(node)
+
+
+def takes_package(tree: Tree) -> frozenset[cst.Module]:
+    """The files that import a package for GPUs of NVIDIA wherever it is there."""
+    return frozenset(
+        tree.module_of(node)
+        for node in tree.imports
+        if any(name.partition(".")[0] in _PACKAGES for name in imported(node))
+    )
 
 
 def is_always(tree: Tree, node: cst.CSTNode) -> bool:

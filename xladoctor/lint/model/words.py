@@ -29,6 +29,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
 
 def words(text: str) -> frozenset[str]:
     """The words that a name is made of, in small letters ("isTPUAvailable": is, tpu, available)."""
+    text = text.replace("SageMaker", "Sagemaker")  # one word, however it is written
     return frozenset(word.lower() for word in _WORD.findall(text))
 
 

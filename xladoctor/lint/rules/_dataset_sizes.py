@@ -38,6 +38,15 @@ def divides(model: FileModel, call: CallSite) -> bool:
     return samples is not None and samples % size == 0
 
 
+def drops_itself(model: FileModel, call: CallSite) -> bool:
+    """``DataLoader(Shard(data, size, drop_last=True))``: the dataset gives whole batches."""
+    dataset = call.argument(0, "dataset")
+    made: list[cst.CSTNode | None] = [dataset]
+    if isinstance(dataset, cst.Name):
+        made = [item.node for item in model.bindings(dataset.value, dataset)]
+    return any("drop_last" in model.call(x).keywords for x in made if isinstance(x, cst.Call))
+
+
 def _samples(model: FileModel, maker: CallSite) -> int | None:
     name = maker.name or ""
     last = name.rpartition(".")[2]

@@ -13,7 +13,7 @@ from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
-from xladoctor.lint.rules._dataset_sizes import divides
+from xladoctor.lint.rules._dataset_sizes import divides, drops_itself
 from xladoctor.lint.rules._endless import cut_to_batches, endless
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import all_given, given
@@ -58,6 +58,8 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
         if training is None and (says_evaluation(model, call.node) or _is_looked_at(model, call)):
             continue
         if divides(model, call) or endless(model, call) or cut_to_batches(model, call):
+            continue
+        if drops_itself(model, call):
             continue
         if training is not None and (
             _returns_first(model, training) or leaves_short_ones_out(model, training)
