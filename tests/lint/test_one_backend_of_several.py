@@ -378,8 +378,37 @@ def loader(data, size, cut):
     return DataLoader(data, batch_size=size)
 
 
-def plain(data, size):
-    data = Shard(data, size, False)
+def train(net, adam, batches):
+    device = torch_xla.device()
+    net = net.to(device)
+    for x in batches:
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+        adam.zero_grad()
+
+
+net = torch.nn.Linear(8, 10)
+adam = torch.optim.SGD(net.parameters(), lr=0.1)
+train(net, adam, loader(DATA, 8, True))
+""",
+    "XLA203: a dataset that gives what there is": f"""\
+{XM}
+from torch.utils.data import DataLoader, Dataset
+
+
+class Shard(Dataset):
+    def __init__(self, data, size, drop_last):
+        self.data, self.size, self.drop_last = data, size, drop_last
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        return self.data[index]
+
+
+def loader(data, size, cut):
+    data = Shard(data, size, cut)
     return DataLoader(data, batch_size=size)  # !XLA203
 
 
@@ -395,7 +424,6 @@ def train(net, adam, batches):
 net = torch.nn.Linear(8, 10)
 adam = torch.optim.SGD(net.parameters(), lr=0.1)
 train(net, adam, loader(DATA, 8, True))
-train(net, adam, plain(DATA, 8))
 """,
     "XLA101: a class for SageMaker": f"""\
 {XM}
