@@ -102,59 +102,6 @@ def run(index):
 if __name__ == "__main__":
     torch_xla.launch(run, args=())
 """,
-    "XLA405: a class method that is given an object makes one of its own class": f"""\
-{XM}
-class Card:
-    def __init__(self, name, maker):
-        self.name, self.maker = name, maker
-
-    @classmethod
-    def of(cls, engine, name):
-        return cls(name, engine)
-
-
-class Engine:
-    def __init__(self, net):
-        self.net = net
-        xm.rendezvous("begin")
-
-    def card(self):
-        if not xm.is_master_ordinal():
-            return
-        print(Card.of(self, "net").name)
-
-
-def run(index):
-    Engine(torch.nn.Linear(2, 2)).card()
-
-
-if __name__ == "__main__":
-    torch_xla.launch(run, args=())
-""",
-    "XLA405: a class method that makes an engine on the master": f"""\
-{XM}
-class Engine:
-    def __init__(self, net):
-        self.net = net
-        xm.rendezvous("begin")
-
-    @classmethod
-    def of(cls, other):
-        return cls(other.net)
-
-    def copy(self):
-        if xm.is_master_ordinal():
-            return Engine.of(self)  # !XLA405
-        return None
-
-
-def run(index):
-    Engine(torch.nn.Linear(2, 2)).copy()
-
-
-if __name__ == "__main__":
-    torch_xla.launch(run, args=())
-""",
     "XLA106: Fabric over GPUs, with a question that is left over": """\
 import lightning as L
 from lightning.fabric.strategies import FSDPStrategy
