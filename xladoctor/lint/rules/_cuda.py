@@ -66,15 +66,12 @@ def _is_called(model: FileModel, function: Function, seen: set[Function]) -> boo
         return False
     seen.add(function)
     for place in (*(call.node for call in model.callers(function)), *_makers(model, function)):
+        if model.on_xla(place) is not OnXla.YES:
+            continue  # in a library that has other devices too: some of its calls are for those
         around = model.function_of(place)
-        if _is_of_xla(model, place) or (around is not None and _is_called(model, around, seen)):
+        if model.says_xla(place) or (around is not None and _is_called(model, around, seen)):
             return True
     return function.outer is not None and _is_called(model, function.outer, seen)
-
-
-def _is_of_xla(model: FileModel, place: cst.CSTNode) -> bool:
-    """Whether a line stands in a program for XLA devices, not in a library that has them too."""
-    return model.says_xla(place) and model.on_xla(place) is OnXla.YES
 
 
 def _makers(model: FileModel, function: Function) -> list[cst.CSTNode]:
