@@ -6,6 +6,7 @@ rebuild) every piece of white space. Positions are computed when they are asked 
 
 from __future__ import annotations
 
+import abc
 import ast
 import dataclasses
 import functools
@@ -19,6 +20,7 @@ from xladoctor.lint.model.definitions import Function as Function
 from xladoctor.lint.model.definitions import FunctionNode as FunctionNode
 from xladoctor.lint.model.definitions import Scope as Scope
 from xladoctor.lint.model.parsing import Parsed
+from xladoctor.lint.model.parts import LEAVES
 from xladoctor.lint.model.parts import children as children
 from xladoctor.lint.model.parts import walk as walk
 from xladoctor.lint.model.positions import Positions
@@ -30,8 +32,18 @@ if TYPE_CHECKING:
     from libcst.metadata import CodeRange
 
 
-def _hash_in_c() -> None:
-    """Let nodes be hashed by identity as LibCST does it, but not in Python.
+class _Kind(abc.ABCMeta):
+    """What LibCST's kinds of nodes are made of here: ``isinstance`` asks in C, not in Python.
+
+    Nobody registers other classes with them, which is what abstract classes ask for each time.
+    """
+
+    __instancecheck__ = type.__instancecheck__
+    __subclasscheck__ = type.__subclasscheck__
+
+
+def _ask_in_c() -> None:
+    """Let nodes be hashed by identity, and told apart by type, as LibCST does it but not in Python.
 
     Nodes are the keys of nearly all that is known of them: a large file asks for millions.
     """
@@ -42,9 +54,11 @@ def _hash_in_c() -> None:
         waiting.extend(kind.__subclasses__())
         if kind.__hash__ is own:
             kind.__hash__ = object.__hash__  # type: ignore[method-assign]
+        if type(kind) is abc.ABCMeta:
+            kind.__class__ = _Kind  # type: ignore[assignment]
 
 
-_hash_in_c()
+_ask_in_c()
 
 #: What the walk takes note of, beside calls and texts.
 _COLLECTED = frozenset(
@@ -56,9 +70,6 @@ _COLLECTED = frozenset(
 
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
-
-#: Kinds without parts, of which the walk takes no note but that they are there.
-_LEAVES = frozenset([cst.Name, cst.Integer, cst.Float, cst.Imaginary, cst.Pass])
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -224,7 +235,7 @@ class Tree:
                 self.scopes[node] = scope
         for child in children(node):
             self.parents[child] = node
-            if type(child) in _LEAVES:  # half of all nodes
+            if type(child) in LEAVES:  # half of all nodes
                 self.scopes[child] = scope
                 if function is not None:
                     self._homes[child] = function
