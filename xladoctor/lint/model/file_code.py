@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.calls import CallSite
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.regions import Regions
     from xladoctor.lint.model.syntax import Binding, Function
     from xladoctor.lint.model.values import Value
 
@@ -68,8 +70,14 @@ class FileCode:
         self.tree = self._part.tree
         self.names = self._part.names
         self._spelling = Spelling(self.tree, self.names)
-        self._flow = self._program.flow
-        self._regions = self._program.regions
+
+    @functools.cached_property
+    def _flow(self) -> Flow:
+        return self._program.flow
+
+    @functools.cached_property
+    def _regions(self) -> Regions:
+        return self._program.regions
 
     @functools.cached_property
     def _sites(self) -> dict[cst.Call, CallSite]:
