@@ -235,6 +235,10 @@ class FileCode:
         """
         return self.tree.nodes(*kinds) if kinds else self.tree.scopes
 
+    def within(self, node: cst.CSTNode, kind: type[_Node]) -> Sequence[_Node]:
+        """The nodes of a type in a node, also of a linked file, without a new walk."""
+        return self._program.tree.within(node, kind)
+
     def names_in(self, function: Function | None) -> Sequence[cst.Name]:
         """The names written in a function (None: in no function), not in functions within it."""
         return self._names_by_function.get(function, ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 import ast
+import bisect
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -135,6 +136,26 @@ class Tree:
             found = [node for kind in kinds for node in self.by_type.get(kind, ())]
             self._nodes[kinds] = sorted(self._of_live(found), key=self.order.__getitem__)
         return self._nodes[kinds]
+
+    def within(self, node: cst.CSTNode, kind: type[_Node]) -> Sequence[_Node]:
+        """The nodes of a type in a node, in the order of the walk: a part of all, and no new walk.
+
+        Also those that never run.
+        """
+        if kind not in self._places:
+            self._places[kind] = [self.order[one] for one in self.by_type.get(kind, ())]
+        last = node
+        while inner := children(last):
+            last = inner[-1]
+        places = self._places[kind]
+        begin = bisect.bisect_left(places, self.order[node])
+        end = bisect.bisect(places, self.order[last])
+        return self.by_type.get(kind, ())[begin:end]  # type: ignore[return-value]
+
+    @functools.cached_property
+    def _places(self) -> dict[type[cst.CSTNode], list[int]]:
+        """Where the nodes of a type come in the walk, of those that were asked for."""
+        return {}
 
     def _of_live(self, nodes: list[_Node]) -> list[_Node]:
         return [node for node in nodes if node not in self.unreached] if self.unreached else nodes
