@@ -169,7 +169,7 @@ def _made_constant(
 ) -> Iterator[tuple[cst.BaseExpression, str]]:
     """Operations on device tensors that take the counter, and its name there."""
     places: list[tuple[cst.CSTNode, str]] = [(loop.node, counter)]
-    for call in model.calls():
+    for call in map(model.call, model.within(loop.node, cst.Call)):
         function = call.target
         if isinstance(function, Function) and model.loop(call.node) is loop:
             places += [(function.node, name) for name in _handed(call, counter)]
