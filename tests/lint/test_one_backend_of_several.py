@@ -285,24 +285,36 @@ from torch.utils.data import DataLoader
 
 
 def batches(data):
-    return DataLoader(data, batch_size=32, shuffle=True)
+    return DataLoader(data, batch_size=32, shuffle=True)  # !XLA203
 
 
 def steps(net, adam, data):
     device = torch_xla.device()
     net = net.to(device)
-    for x in batches(data):
-        loss = net(x.to(device)).sum()
-        loss.backward()
+    for x in data:
+        net(x.to(device)).sum().backward()
         xm.optimizer_step(adam, barrier=True)
         adam.zero_grad()
     return net
 
 
-@pytest.mark.parametrize("size", [3, 5])
-def test_steps(size):
-    net = torch.nn.Linear(size, 1)
-    assert steps(net, torch.optim.SGD(net.parameters(), lr=0.1), torch.ones(40, size))
+def main(net, adam, data):
+    steps(net, adam, batches(data))
+
+
+class TestSteps:
+    @pytest.fixture
+    def train_batches(self):
+        return DataLoader(torch.ones(40, 4), batch_size=32, shuffle=True)
+
+    def test_steps(self, train_batches):
+        net = torch.nn.Linear(4, 1)
+        assert steps(net, torch.optim.SGD(net.parameters(), lr=0.1), train_batches)
+
+
+@pytest.fixture(scope="module")
+def train_loader():
+    return DataLoader(torch.ones(40, 4), batch_size=32, shuffle=True)
 """,
     "XLA203: a dataset that gives whole batches": f"""\
 {XM}

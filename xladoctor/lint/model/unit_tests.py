@@ -34,10 +34,7 @@ class UnitTests:
         """Whether a node stands in a class of tests, or in a test that a runner of tests finds.
 
         Or in what decorates one: its parameters. A ``test_loop`` that the program calls is none.
-        In a file that pytest alone runs, the models and loaders of the tests belong to them.
         """
-        if self._tree.module_of(node) in self._of_pytest:
-            return True
         function = self._tree.function_of(node)
         if function is None:
             above = [*self._tree.ancestors(node)]
@@ -51,12 +48,22 @@ class UnitTests:
         owner = function.owner
         if owner is not None and self._is_test_case(owner):
             return True
+        if self._is_collected(function):
+            return True
         if not function.name.startswith("test_") or self._flow.callers(function):
             return False
         if owner is not None:
             hook = function.name in LIGHTNING_EVALS or self._flow.hooks.is_module(owner)
             return not hook
         return self._tree.module_of(function.node) in self._with_pytest
+
+    def _is_collected(self, function: Function) -> bool:
+        """The methods of ``class TestSteps``, and fixtures, in a file that imports pytest."""
+        owner = function.owner
+        named = owner is not None and owner.name.startswith("Test") and not owner.bases
+        made = (each.func if isinstance(each, cst.Call) else each for each in function.decorators)
+        fixture = any(dotted_text(each) == "pytest.fixture" for each in made)
+        return (named or fixture) and self._tree.module_of(function.node) in self._with_pytest
 
     def _is_test_case(self, owner: Class) -> bool:
         """``class StepTest(unittest.TestCase)``, and what is built on one."""
@@ -65,21 +72,6 @@ class UnitTests:
             for cls in (owner, *self._flow.classes.above(owner))
             for base in cls.bases
         )
-
-    @functools.cached_property
-    def _of_pytest(self) -> frozenset[cst.Module]:
-        """The files that import pytest, have tests that nothing calls, and start nothing."""
-        tests = {
-            self._tree.module_of(function.node)
-            for function in self._tree.functions.values()
-            if function.name.startswith("test_") and not self._flow.callers(function)
-        }
-        starts = {
-            self._tree.module_of(node)
-            for node in self._tree.by_type.get(cst.Name, ())
-            if isinstance(node, cst.Name) and node.value == "__name__"
-        }
-        return (self._with_pytest & tests) - starts
 
     @functools.cached_property
     def _with_pytest(self) -> frozenset[cst.Module]:
