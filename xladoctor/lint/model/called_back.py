@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import ignite
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value
@@ -79,6 +80,11 @@ class CalledBack:
             self._ignite(arguments)
         if name in know.TRAINERS:
             self.trained(arguments)
+        if name == ignite.SPAWN:
+            function, extra = _given(arguments, 1, "fn"), _given(arguments, 2, "args")
+            if function.function is not None:
+                given = [(None, item) for item in (ignite.CORE, *(extra.items or ()))]
+                self._calls.enter(None, function.function, function, given)
 
     def _ignite(self, arguments: Arguments) -> None:
         """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model import ignite
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.dotted import dotted_text, imported, is_name, string
@@ -62,6 +63,8 @@ class Entries:
                     alone.add(self._tree.module_of(call))
                 elif function is not None:
                     found.append(Entry(function, call))
+            elif (by_ignite := self._by_ignite(call)) is not None:
+                found.append(Entry(by_ignite, call))
             elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
                 found.append(Entry(self._graph.home[call], call))
         if not found:
@@ -99,6 +102,13 @@ class Entries:
             *self._of_each_core(found),
             *(Entry(function, None) for function in started),
         ]
+
+    def _by_ignite(self, call: cst.Call) -> Function | None:
+        """``parallel.run(train)`` in a file for XLA devices, unless for another backend."""
+        start = ignite.start(call, self._names, self._flow.value)
+        if start is None or start.for_others or not self._flow.belief.believes(call):
+            return None
+        return self._flow.value(start.function).function
 
     def _leads_away(self, entry: Entry) -> bool:
         """Whether the cores take no step here, but hand what they are given to what is not here.

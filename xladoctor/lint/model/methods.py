@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import ignite
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import all_moved, as_output, container, element_of
 from xladoctor.lint.model.dotted import dotted_text, string
@@ -209,7 +210,8 @@ class MethodEvaluator:
         if name == "run" and arguments and arguments[0][1].function is not None:
             function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
             assert function.function is not None
-            return self._calls.enter(None, function.function, function, ())
+            bound = ignite.given_to_run(receiver, arguments)
+            return self._calls.enter(None, function.function, function, bound)
         if name in know.MASTER_ATTRIBUTES:  # ``trainer.is_world_process_zero()``
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model import ignite
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.knowledge import DEVICE_NAME, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.wrappers import meant
@@ -69,6 +70,8 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
         return frozenset({target} if concerned else ())
     found = set(family.of_imports(imported))
     if family.TORCH_XLA not in found and _frameworks_on_xla(tree, names, roots):
+        found.add(family.TORCH_XLA)
+    if ignite.PACKAGE in roots and any(string(one) == ignite.BACKEND for one in tree.strings):
         found.add(family.TORCH_XLA)
     if family.TORCH_XLA not in found and "torch" in roots and _wraps_xla(tree, names):
         found.add(family.TORCH_XLA)

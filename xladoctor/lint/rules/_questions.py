@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
@@ -29,6 +29,28 @@ def old_questions(model: FileModel, package: str) -> Iterator[Problem]:
     """
     if any(name.partition(".")[0] == _NATIVE for name in model.names.imported()):
         return
+    for alias, module, row in _imported(model, package):
+        known: Sequence[str] = row["still_in"]
+        yield model.problem(
+            alias,
+            row["asks"] if module in known else row["gone"],
+            suggestion=row["instead"],
+        )
+    yield from _of_the_package(model, package)
+
+
+def gone_questions(model: FileModel, package: str) -> Iterator[Problem]:
+    """The same of a file that asks in this way and names XLA in no other: imports that fail."""
+    asked = {(call.name or "").rpartition(".")[2] for call in model.calls()}
+    for alias, module, row in _imported(model, package):
+        if module not in row["still_in"] and row["name"] in asked:
+            yield model.problem(alias, row["gone"], suggestion=row["instead"])
+
+
+def _imported(
+    model: FileModel, package: str
+) -> Iterator[tuple[cst.ImportAlias, str, Mapping[str, Any]]]:
+    """What a file imports of the functions of a framework: where it stands, the module, the row."""
     for node in model.nodes(cst.ImportFrom):
         assert isinstance(node, cst.ImportFrom)
         module = dotted_text(node.module) if node.module is not None and not node.relative else None
@@ -36,15 +58,8 @@ def old_questions(model: FileModel, package: str) -> Iterator[Problem]:
             continue
         for alias in () if isinstance(node.names, cst.ImportStar) else node.names:
             row = _questions().get(alias.evaluated_name)
-            if row is None or row["package"] != package or tolerated(model, node):
-                continue
-            known: Sequence[str] = row["still_in"]
-            yield model.problem(
-                alias,
-                row["asks"] if module in known else row["gone"],
-                suggestion=row["instead"],
-            )
-    yield from _of_the_package(model, package)
+            if row is not None and row["package"] == package and not tolerated(model, node):
+                yield alias, module, row
 
 
 def _of_the_package(model: FileModel, package: str) -> Iterator[Problem]:
@@ -66,6 +81,6 @@ def _of_the_package(model: FileModel, package: str) -> Iterator[Problem]:
 
 
 @functools.cache
-def _questions() -> Mapping[str, Mapping[str, str]]:
+def _questions() -> Mapping[str, Mapping[str, Any]]:
     rows = catalogue.table("frameworks")["question"]
     return {row["name"]: row for row in rows}

@@ -16,6 +16,7 @@ from xladoctor.lint.rules._api import (
     tolerated,
     uses,
 )
+from xladoctor.lint.rules._lost_backends import lost_backends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @rule("XLA801")
 def removed_api(model: FileModel) -> Iterator[Problem]:
     """Find names that were removed; an import that fails is reported once, not at every use."""
+    yield from lost_backends(model)
     reported: set[str] = set()
     for alias, dotted, entry in imported(model):
         if not entry.removed(model.target):
