@@ -319,8 +319,8 @@ def test_numpy_of_a_list_of_device_tensors():
 def test_a_helper_that_only_asks_for_a_tpu_fails_at_its_import(source: str, row: int):
     helper = "import torch\n" + source.format("")
     used = helper + "def cores(args):\n    return 8 if is_torch_tpu_available() else args.n_gpu\n"
-    assert [one for one in found(used) if one[1] == "XLA905"] == [(row, "XLA905")]
-    assert found(helper) == []  # it may hand the name on, in a program that never asks
+    assert rows(used, "XLA905") == [row]
+    assert codes(helper) == []  # it may hand the name on, in a program that never asks
 
 
 def test_a_helper_whose_question_still_exists_is_told_nothing():
@@ -330,4 +330,4 @@ from transformers.utils import is_torch_tpu_available
 def cores(args):
     return 8 if is_torch_tpu_available() else args.n_gpu
 """
-    assert found(source) == []
+    assert codes(source) == []
