@@ -21,6 +21,7 @@ from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.python_functions import PythonFunctions
+from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.tensor_functions import TensorFunctions
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, likely
 from xladoctor.lint.model.wrappers import meant
@@ -242,14 +243,15 @@ def _trains_parameters(node: cst.Call) -> bool:
 
 def makes_optimizer(node: cst.Call) -> bool:
     """``opt_class(net.parameters(), **settings)``: of a class that a setting names."""
-    first = node.args[0].value if node.args else None
-    asked = first.func if isinstance(first, cst.Call) else None
-    if not isinstance(asked, cst.Attribute) or asked.attr.value != "parameters":
-        return False
     made = node.func.value if isinstance(node.func, cst.Subscript) else node.func
     if isinstance(made, cst.Call) and dotted_text(made.func) == "getattr" and made.args:
         return (dotted_text(made.args[0].value) or "").endswith("optim")
-    last = (dotted_text(made) or "").rpartition(".")[2]
+    # ``filter(trained, net.parameters())``, ``[{"params": net.parameters()}]``
+    first = walk(node.args[0].value) if node.args else ()
+    asked = (part.func for part in first if isinstance(part, cst.Call))
+    if not any(isinstance(x, cst.Attribute) and x.attr.value == "parameters" for x in asked):
+        return False
+    last = made.attr.value if isinstance(made, cst.Attribute) else dotted_text(made) or ""
     return know.OPTIMIZER_CLASS_NAME.search(last) is not None
 
 
