@@ -520,7 +520,7 @@ def score(model, loader):
         ("getattr(torch.optim, kind)(taken, lr=0.1)", True),
         ("getattr(torch.optim, kind)(net.parameters())", True),
         ("OPTIMIZERS[kind]([{'params': net.parameters()}], lr=0.1)", True),
-        ("kinds[kind].optimizer_cls(filter(train, net.parameters()))", True),
+        ("optimizer_cls(filter(train, net.parameters()))", True),
         ("getattr(helpers, kind)(taken)", False),
     ],
 )
@@ -529,9 +529,9 @@ def test_an_optimizer_whose_class_a_setting_names(made, told):
         import helpers
         import torch
         import torch_xla
-        from choices import OPTIMIZERS, optimizer_class, train
+        from choices import OPTIMIZERS, train
 
-        def main(kind):
+        def main(kind, optimizer_cls):
             net = torch.nn.Linear(8, 8)
             taken = list(net.parameters())
             optimizer = {made}

@@ -251,7 +251,7 @@ def makes_optimizer(node: cst.Call) -> bool:
     asked = (part.func for part in first if isinstance(part, cst.Call))
     if not any(isinstance(x, cst.Attribute) and x.attr.value == "parameters" for x in asked):
         return False
-    last = made.attr.value if isinstance(made, cst.Attribute) else dotted_text(made) or ""
+    last = (dotted_text(made) or "").rpartition(".")[2]
     return know.OPTIMIZER_CLASS_NAME.search(last) is not None
 
 
