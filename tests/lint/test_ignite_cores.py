@@ -100,3 +100,57 @@ runner.train(engine=dl.DistributedXLAEngine())  # !XLA801
 runner.train(engine=dl.DistributedDataParallelEngine())
 """
     assert told(source, {"XLA801"}) == marks(source)
+
+
+WAITING = """\
+import torch
+import ignite.distributed as idist
+from torchvision.datasets import CIFAR10
+def training(core, config):
+    {before}
+    data = CIFAR10("/data", download=True)  {mark}
+    {after}
+with idist.Parallel(backend="xla-tpu", nproc_per_node=8) as parallel:
+    parallel.run(training, {{}})
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "mark"),
+    [
+        (
+            "if idist.get_rank() > 0: idist.barrier()",
+            "if not idist.get_rank(): idist.barrier()",
+            "",
+        ),
+        ("pass", "pass", "# !XLA406"),
+    ],
+)
+def test_cores_that_wait_for_the_first(before: str, after: str, mark: str):
+    source = WAITING.format(before=before, after=after, mark=mark)
+    assert told(source, {"XLA405", "XLA406"}) == marks(source)
+
+
+HANDLER = """\
+import torch
+import torch_xla
+import torch_xla.runtime as xr
+def main(index, trainer, net):
+    {guard}
+        @trainer.on("epoch")
+        def keep():
+            torch.save({{}}, "net.pt")  {written}
+            print("kept")  {shown}
+        trainer.attach(keep)
+torch_xla.launch(main, args=(None, None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("guard", "alone"),
+    [("if xr.global_ordinal() == 0:", True), ("if index == 0:", True), ("if trainer:", False)],
+)
+def test_a_function_that_the_master_alone_defines(guard: str, alone: bool):
+    written, shown = ("", "") if alone else ("# !XLA406", "# !XLA401")
+    source = HANDLER.format(guard=guard, written=written, shown=shown)
+    assert told(source, {"XLA401", "XLA406"}) == marks(source)

@@ -34,7 +34,8 @@ _GENERATORS = frozenset(
 )
 _DRAWS = frozenset(
     {"random", "integers", "randint", "randrange", "uniform", "choice", "choices", "sample",
-     "beta", "betavariate", "normal", "gauss", "binomial", "exponential", "rand", "permutation"}
+     "beta", "betavariate", "normal", "gauss", "binomial", "exponential", "rand", "permutation",
+     "standard_normal"}
 )  # fmt: skip
 #: Names and functions from where a number is used to where it is drawn.
 _NAMES = 5

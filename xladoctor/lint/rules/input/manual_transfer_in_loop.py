@@ -20,6 +20,7 @@ from xladoctor.lint.rules._batches import (
     moves_by_hand,
     uploads_of_arrays,
 )
+from xladoctor.lint.rules._host_draws import is_drawn
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import loop_place, not_here
 
@@ -52,9 +53,15 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
             found.extend(_over_loader(model, loop, loop.node))
         else:
             found.extend(_over_anything(model, loop))
-        if not found and loop in arrays:
-            found.append(_of_array(model, loop, arrays[loop][0]))
+        if not found and (given := [x for x in arrays.get(loop, ()) if not _is_drawn(model, x)]):
+            found.append(_of_array(model, loop, given[0]))
         yield from found
+
+
+def _is_drawn(model: FileModel, call: CallSite) -> bool:
+    """Whether what is uploaded is noise, which the device could draw itself (XLA604)."""
+    method = call.name is None and call.receiver is not None
+    return is_drawn(model, call.receiver if method and call.receiver is not None else call.node)
 
 
 def _is_seen(loop: Loop) -> bool:
