@@ -15,6 +15,7 @@ from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, ev
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     SAMPLER,
+    batches_of,
     bound_name,
     loops_by_callers,
     loops_over,
@@ -59,12 +60,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     if model.led_by or divided(model) is not None:
         return  # cores with parts of one model take the same batches
     for call in model.calls(DATA_LOADER, *_OTHERS):
-        if (
-            call.node in of_trainers
-            or call.has_star
-            or "batch_sampler" in call.keywords
-            or _sampler_shares(model, call)
-        ):
+        if call.node in of_trainers or call.has_star or _sampler_shares(model, call):
             continue
         others = call.name in _OTHERS
         if others and "distributed" in call.keywords:
@@ -93,7 +89,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
             ],
             fix=None
-            if others or call.begun is not None or "sampler" in call.keywords
+            if others or call.begun is not None or {"sampler", "batch_sampler"} & {*call.keywords}
             else _fix(model, call),
         )
 
@@ -167,6 +163,11 @@ def _sampler_shares(model: FileModel, call: CallSite) -> bool:
     What draws with replacement is no walk over the dataset: each core may well draw its own.
     """
     sampler = call.keywords.get("sampler")
+    if "batch_sampler" in call.keywords:
+        batches = batches_of(model, call.keywords["batch_sampler"])
+        sampler = None if batches is None else batches.argument(0, "sampler")
+        if sampler is None:
+            return True
     if sampler is None or model.literal(sampler) is None:
         return False
     made = samplers_of_one(model, sampler)
