@@ -170,3 +170,46 @@ def test_a_size_that_stays_or_comes_again(before: str):
 @pytest.mark.parametrize("loss", ["errors.mean() * (step / total)", "errors.mean() * int(step)"])
 def test_factors_are_inputs_of_the_graph(loss: str):
     assert told(HEAD + fit(loss=loss)) == set()
+
+
+QUEUE = """\
+class Keys(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.layer, self.size = torch.nn.Linear(8, 8), size
+        self.register_buffer("queue", torch.randn(8, size))
+        self.register_buffer("at", torch.zeros(1, dtype=torch.long))
+        self.register_buffer("steps", torch.zeros(1))
+    def forward(self, x):
+        keys = self.layer(x)
+        {body}
+        return keys
+"""
+
+
+def test_a_queue_whose_place_is_a_buffer():
+    body = """\
+at = int(self.at)
+        self.queue[:, at : at + 8] = keys.T  # !XLA205
+        at = (at + 8) % self.size
+        self.at[0] = at"""
+    source = HEAD + QUEUE.format(body=body) + fit("Keys(64)")
+    assert told(source) == marks(source)
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        ("self.steps += 1", "if self.steps > 100:  # !XLA104\n            keys = keys * 2"),
+        (
+            "self.steps = self.steps + 1",
+            "if self.steps > 100:  # !XLA104\n            keys = -keys",
+        ),
+        ("self.steps.add_(1)", "keys = keys * int(self.steps)  # !XLA102"),
+        ("self.steps += keys.mean()", "keys = keys * self.steps"),
+    ],
+)
+def test_a_buffer_that_is_changed_in_place_is_on_the_device(change: str, read: str):
+    source = HEAD + QUEUE.format(body=f"{change}\n        {read}") + fit("Keys(64)")
+    reads = {one for one in found(source) if one[1] in {"XLA102", "XLA104"}}
+    assert reads == marks(source)

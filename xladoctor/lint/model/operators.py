@@ -34,9 +34,8 @@ class Operators:
         self._evaluator = evaluator
         self._flow = evaluator.flow
 
-    def augmented(self, node: cst.AugAssign, frame: Frame) -> Value:
-        """What ``target += value`` leaves in the target."""
-        before = self._evaluator.evaluate(node.target, frame)
+    def augmented(self, node: cst.AugAssign, before: Value, frame: Frame) -> Value:
+        """What ``target += value`` leaves in the target, which held another value before."""
         logical = type(node.operator) in _LOGICAL_ASSIGN
         return combine(before, self._evaluator.evaluate(node.value, frame), logical=logical)
 

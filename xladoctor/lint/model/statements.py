@@ -155,7 +155,12 @@ class Statements:
             self.assign(target.target, value, frame)
 
     def _augmented(self, node: cst.AugAssign, frame: Frame) -> None:
-        self.assign(node.target, self._evaluator.operators.augmented(node, frame), frame)
+        before = self._evaluator.evaluate(node.target, frame)
+        value = self._evaluator.operators.augmented(node, before, frame)
+        held = isinstance(node.target, cst.Attribute)
+        if held and before.kind is value.kind is Kind.DEVICE_TENSOR:
+            return  # in place: a buffer stays what it is, and moves with its module
+        self.assign(node.target, value, frame)
 
     def _annotated(self, node: cst.AnnAssign, frame: Frame) -> None:
         if node.value is not None:
