@@ -113,7 +113,7 @@ class _Walk:
         if call.receiver is not None and call.name is None:
             given.append(call.receiver)
         carried = self._any(given, depth)
-        if model.value(node.func).kind is Kind.MODEL:
+        if self._is_output(node):
             return True
         if isinstance(call.target, Function):
             inner = _Walk(model, History())
@@ -121,6 +121,10 @@ class _Walk:
                 return True
             return carried and model.value(node).is_device_tensor
         return carried
+
+    def _is_output(self, node: cst.BaseExpression) -> bool:
+        """Whether it is what a model gives, whatever that is."""
+        return isinstance(node, cst.Call) and self._model.value(node.func).kind is Kind.MODEL
 
     def _of_written(self, node: cst.BaseExpression, depth: int) -> bool:
         """A name, an attribute or an entry: by all that is bound to it, or to what holds it."""
@@ -138,7 +142,7 @@ class _Walk:
         cut = any(isinstance(one, cst.Call) and model.call(one).last in _CUTS for one in made)
         has = not cut and self._any(made, depth - 1)
         self._known[key] = has
-        if has and model.value(node).is_device_tensor:
+        if has and (model.value(node).is_device_tensor or any(map(self._is_output, made))):
             self._found.carries.add(key[1])
         return has
 
