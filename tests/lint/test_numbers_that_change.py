@@ -213,3 +213,34 @@ def test_a_buffer_that_is_changed_in_place_is_on_the_device(change: str, read: s
     source = HEAD + QUEUE.format(body=f"{change}\n        {read}") + fit("Keys(64)")
     reads = {one for one in found(source) if one[1] in {"XLA102", "XLA104"}}
     assert reads == marks(source)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        """\
+if random.random() < 0.1:
+            action = random.randrange(4)
+        else:
+            action = int(net(seen).argmax())""",
+        """\
+if random.random() < 0.1:
+            seen, done = world.step(random.randrange(4))
+            continue
+        action = net(seen).argmax().item()""",
+    ],
+)
+def test_an_agent_that_acts_by_chance_or_asks_its_network(body: str):
+    source = (
+        HEAD
+        + f"""\
+def play(world, episodes):
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 4).to(device)
+    seen, done = world.reset().to(device), False
+    while not done:
+        {body}
+        seen, done = world.step(action)
+"""
+    )
+    assert told(source) == set()

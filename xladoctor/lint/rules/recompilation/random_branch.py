@@ -42,7 +42,7 @@ def random_branch(model: FileModel) -> Iterator[Problem]:
         if not _throws(model, node.test) or _may_be_off(model, node.test):
             continue
         loop = costly_loop(model, node)
-        if loop is None or not any(_computes(model, x) for x in _decided(model, node, loop)):
+        if loop is None or not _decides_work(model, node, loop):
             continue
         yield model.problem(
             node.test,
@@ -58,12 +58,25 @@ def random_branch(model: FileModel) -> Iterator[Problem]:
     yield from _callees(model)
 
 
-def _decided(model: FileModel, node: cst.If | cst.While, loop: Loop) -> Iterator[cst.CSTNode]:
-    """What runs by a condition: its branches, and what stands behind one that leaves.
+def _decides_work(model: FileModel, node: cst.If | cst.While, loop: Loop) -> bool:
+    """Whether work of the device runs by a condition.
+
+    What is read there has a graph of its own, the same each time: an agent that acts by chance or
+    asks its network.
+    """
+    if any(_computes(model, part) for part in walk(node.body)):
+        return True
+    other = list(_otherwise(model, node, loop))
+    return any(_computes(model, part) for part in other) and not any(
+        isinstance(part, cst.Call) and model.effects.is_read(part) for part in other
+    )
+
+
+def _otherwise(model: FileModel, node: cst.If | cst.While, loop: Loop) -> Iterator[cst.CSTNode]:
+    """What runs if a condition does not hold: the other branch, what stands behind one that leaves.
 
     A turn of the step loop that is left whole is no other step.
     """
-    yield from walk(node.body)
     if isinstance(node, cst.While):
         return
     if isinstance(node.orelse, cst.Else):
