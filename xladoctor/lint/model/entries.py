@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
-from xladoctor.lint.model.dotted import dotted_text, imported, is_name, string
+from xladoctor.lint.model.dotted import imported, is_name, last_name, string
 from xladoctor.lint.model.loops import Entry
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class Entries:
         """Whether an assignment binds Accelerate's object, by its annotation or its name."""
         target = node.target if isinstance(node, cst.AnnAssign) else node.targets[0].target
         written = node.annotation.annotation if isinstance(node, cst.AnnAssign) else None
-        named = _last_of(target) in know.ACCELERATORS
+        named = last_name(target) in know.ACCELERATORS
         typed = written is not None and self._names.resolve(written) == know.ACCELERATOR_CLASS
         return (typed or named) and self._knows_accelerate(node)
 
@@ -181,7 +181,7 @@ class Entries:
         holder = call.func.value if isinstance(call.func, cst.Attribute) else None
         return (
             holder is not None
-            and _last_of(holder) in know.ACCELERATORS
+            and last_name(holder) in know.ACCELERATORS
             and self._knows_accelerate(call)
         )
 
@@ -287,7 +287,3 @@ class Entries:
         cores = given(call, 2, "nprocs") or given(call, None, "num_processes")
         debug = given(call, None, "debug_single_process")
         return (isinstance(cores, cst.Integer) and cores.value == "1") or (is_name(debug, "True"))
-
-
-def _last_of(node: cst.BaseExpression) -> str:
-    return (dotted_text(node) or "").rpartition(".")[2]

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.model.spelling import Spelling
 from xladoctor.lint.model.syntax import Class
@@ -277,6 +278,10 @@ class FileCode:
         """The functions around a node, innermost first."""
         function = self.function_of(node)
         return iter(()) if function is None else function.around
+
+    def is_super(self, node: cst.CSTNode | None) -> bool:
+        """Whether an expression is ``super()``."""
+        return is_super(node, self._program.names)
 
     def is_module(self, owner: Class) -> bool:
         """Whether the objects of a class are models, by its bases here and in linked files."""

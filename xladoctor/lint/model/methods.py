@@ -12,11 +12,12 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import all_moved, as_output, container, element_of
-from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.dotted import dotted_text, last_name, string
 from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
+from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.tensor_methods import TensorMethods
-from xladoctor.lint.model.trainers import STEPS_ALONE, is_super, trainer_gives
+from xladoctor.lint.model.trainers import STEPS_ALONE, trainer_gives
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -267,7 +268,7 @@ class MethodEvaluator:
         named: list[tuple[str | None, Value]] = []
         for argument, (keyword, value) in zip(node.args, arguments, strict=True):
             if value.kind is Kind.UNKNOWN:
-                text = (dotted_text(argument.value) or "").rpartition(".")[2]
+                text = last_name(argument.value)
                 value = (
                     Value(Kind.LOADER, origin=argument)
                     if know.LOADER_NAME.search(text)

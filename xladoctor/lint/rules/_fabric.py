@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.rules._lightning import class_of, for_xla, several_cores
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _launched(model: FileModel) -> frozenset[Function]:
 
 def is_fabric(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether an expression is Fabric, by its value or by what programs call it."""
-    last = (dotted_text(node) or "").rpartition(".")[2].lower()
+    last = last_name(node).lower()
     return model.value(node).type_name == know.FABRIC_CLASS or last in know.FABRICS
 
 
