@@ -8,6 +8,7 @@ A class is a model by what it inherits from, also where the base is a library's 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -23,6 +24,7 @@ from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.lint.model.classes import Classes
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Function, Tree
 
@@ -90,11 +92,13 @@ class Hooks:
     Args:
         tree: The syntax of the file or files.
         names: What their names are bound to.
+        classes: What is known of their classes.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames) -> None:
+    def __init__(self, tree: Tree, names: Names | LinkedNames, classes: Classes) -> None:
         self._tree = tree
         self._names = names
+        self._classes = classes
         self._bases: dict[Class, tuple[str, ...]] = {}
         self._used: dict[Function, frozenset[str]] = {}
         self._trainers: dict[Class, bool] = {}
@@ -125,18 +129,10 @@ class Hooks:
     def is_trainer(self, cls: Class) -> bool:
         """Whether it is built on the Trainer of transformers, or is a copy of it."""
         if cls not in self._trainers:  # asked of every call of a method
-            copy = self._methods(cls) >= know.OF_TRAINERS
+            own = (one.methods for one in (cls, *self._classes.above(cls)))
+            copy = know.OF_TRAINERS.issubset(itertools.chain.from_iterable(own))
             self._trainers[cls] = copy or self.inherits(cls, know.TRAINERS)
         return self._trainers[cls]
-
-    def _methods(self, cls: Class, depth: int = _DEEPEST) -> set[str]:
-        """The names of its methods, of those of its bases in the program too."""
-        found = set(cls.methods)
-        for base in cls.bases if depth else ():
-            outer = self._names.definition(base)
-            if isinstance(outer, Class) and outer is not cls:
-                found |= self._methods(outer, depth - 1)
-        return found
 
     def is_module(self, cls: Class) -> bool:
         """Whether its objects are models."""
