@@ -279,6 +279,16 @@ class FileCode:
         function = self.function_of(node)
         return iter(()) if function is None else function.around
 
+    def with_parameter(self, name: cst.Name) -> Function | None:
+        """The innermost function around a name that has a parameter of that name."""
+        functions = self.functions_around(name)
+        return next((x for x in functions if name.value in (*x.parameters, *x.keyword_only)), None)
+
+    def class_around(self, node: cst.CSTNode) -> Class | None:
+        """The class in whose methods, or in functions in them, a node stands."""
+        owners = (function.owner for function in self.functions_around(node))
+        return next((owner for owner in owners if owner is not None), None)
+
     def is_super(self, node: cst.CSTNode | None) -> bool:
         """Whether an expression is ``super()``."""
         return is_super(node, self._program.names)

@@ -133,8 +133,7 @@ def _of_attribute(
     model: FileModel, node: cst.Attribute, holder: cst.Name, depth: int
 ) -> Sequence[object]:
     name = node.attr.value
-    owners = (one.owner for one in model.functions_around(node))
-    owner = next((one for one in owners if one is not None), None)
+    owner = model.class_around(node)
     classes = model.value(holder).makes
     if len(classes) == 1:
         return _of_class(model, next(iter(classes)), name, depth)

@@ -187,8 +187,7 @@ def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
     if isinstance(kept, cst.Name):
         made = [binding.node for binding in model.bindings(kept.value, kept)]
     else:
-        owners = (one.owner for one in model.functions_around(kept))
-        owner = next((one for one in owners if one is not None), None)
+        owner = model.class_around(kept)
         made = list(model.kept(owner).get(kept.attr.value, ())) if owner is not None else []
     return bool(made) and all(
         isinstance(one, cst.List) or (isinstance(one, cst.Call) and not one.args) for one in made
