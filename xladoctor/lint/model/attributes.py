@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import attribute_of, container
 from xladoctor.lint.model.dotted import dotted_text, last_name
@@ -91,10 +92,10 @@ class Attributes:
             return part
         hooks = self._flow.hooks
         if node.attr.value in MODELS and (
-            hooks.is_trainer(step.owner) or hooks.inherits(step.owner, know.TRAINER_CALLBACKS)
+            hooks.is_trainer(step.owner) or hooks.inherits(step.owner, frameworks.TRAINER_CALLBACKS)
         ):
             return part.but(on_device=True)  # ``self.model`` of a Trainer, or of its callback
-        lightning = hooks.inherits(step.owner, know.LIGHTNING_MODULES)
+        lightning = hooks.inherits(step.owner, frameworks.LIGHTNING_MODULES)
         return part.but(on_device=True) if lightning and hooks.hook(step) else part
 
     def _said_by(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
@@ -137,9 +138,9 @@ class Attributes:
             moved = self._is_moved(holder, frame)
             return Value(Kind.DEVICE_TENSOR, origin=node) if moved else UNKNOWN
         whose = holder.instance.cls if name == "trainer" and holder.instance is not None else None
-        if whose is not None and self._flow.hooks.inherits(whose, know.WITH_TRAINER):
-            return Value(Kind.OBJECT, certain=True, type_name=know.LIGHTNING_TRAINER)
-        if name in know.TRAINER_METRICS and self._flow.belief.believes():
+        if whose is not None and self._flow.hooks.inherits(whose, frameworks.WITH_TRAINER):
+            return Value(Kind.OBJECT, certain=True, type_name=frameworks.LIGHTNING_TRAINER)
+        if name in frameworks.TRAINER_METRICS and self._flow.belief.believes():
             return container(Value(Kind.DEVICE_TENSOR, origin=node, local=True))
         return self._other_attribute(node, holder)
 

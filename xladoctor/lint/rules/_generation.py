@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import CALLBACKS
+from xladoctor.lint.model.frameworks import CALLBACKS
 from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
 

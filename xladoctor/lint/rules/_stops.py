@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name, last_name
-from xladoctor.lint.model.knowledge import CALLBACKS, TRAINERS
+from xladoctor.lint.model.frameworks import CALLBACKS, TRAINERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

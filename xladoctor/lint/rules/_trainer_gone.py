@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.knowledge import TRAINERS
+from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
+from xladoctor.lint.model.frameworks import LIGHTNING_EVALS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core

@@ -8,12 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import assignments, is_name
-from xladoctor.lint.model.knowledge import (
-    JOINS,
-    JOINS_AND_STACKS,
-    LIGHTNING_EVALS,
-    LIGHTNING_STEPS,
-)
+from xladoctor.lint.model.frameworks import LIGHTNING_EVALS, LIGHTNING_STEPS
+from xladoctor.lint.model.knowledge import JOINS, JOINS_AND_STACKS
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules import rule
