@@ -198,6 +198,15 @@ class FileCode:
         scope = self._program.tree.scopes[node]
         return self._program.names.lookup(name, scope) or []
 
+    def assigned_to(self, name: cst.Name) -> Sequence[cst.BaseExpression]:
+        """What is assigned to a name where it stands, whatever else it is bound to."""
+        made = (item.node for item in self.bindings(name.value, name) if item.kind == "assign")
+        return [node for node in made if isinstance(node, cst.BaseExpression)]
+
+    def is_parameter(self, name: cst.Name) -> bool:
+        """Whether a name is a parameter, whatever else it is bound to."""
+        return any(item.kind == "param" for item in self.bindings(name.value, name))
+
     def assigned_once(self, name: cst.Name) -> cst.BaseExpression | None:
         """What a name is bound to where it stands, if that is one assignment alone."""
         bindings = self.bindings(name.value, name)

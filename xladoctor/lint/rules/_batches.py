@@ -251,8 +251,7 @@ def _made_of(model: FileModel, sources: list[cst.Name | cst.Attribute]) -> Itera
     """What is assigned to names, and to attributes that are spelled alike."""
     for part in sources:
         if isinstance(part, cst.Name):
-            bindings = model.bindings(part.value, part)
-            yield from (binding.node for binding in bindings if binding.kind == "assign")
+            yield from model.assigned_to(part)
         else:
             yield from model.assigned.get(dotted_text(part) or "", ())
 

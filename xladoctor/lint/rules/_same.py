@@ -95,9 +95,7 @@ class _Question:
 
     def _is_given(self, called: cst.BaseExpression) -> bool:
         """``stamp()``, where a caller gives the function: nobody sees what it makes."""
-        return isinstance(called, cst.Name) and any(
-            binding.kind == "param" for binding in self._model.bindings(called.value, called)
-        )
+        return isinstance(called, cst.Name) and self._model.is_parameter(called)
 
     def _name(self, node: cst.Name) -> bool:
         if _is_setting(node):

@@ -180,7 +180,7 @@ def _is_metric(model: FileModel, node: cst.Name, loops: list[Loop]) -> bool:
     value = model.value(node)
     if not value.local or value.kind not in _KINDS:
         return False
-    made = [item.node for item in model.bindings(node.value, node) if item.kind == "assign"]
+    made = model.assigned_to(node)
     if not made or any(_reduces(model, one) for one in made):
         return False
     return any(_comes_from(model, one, loop) for one in made for loop in loops) or any(
