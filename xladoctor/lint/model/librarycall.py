@@ -17,7 +17,7 @@ from xladoctor.lint.model.contained import (
     loader,
     modules,
 )
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.python_functions import PythonFunctions
@@ -251,7 +251,7 @@ def makes_optimizer(node: cst.Call) -> bool:
     asked = (part.func for part in first if isinstance(part, cst.Call))
     if not any(isinstance(x, cst.Attribute) and x.attr.value == "parameters" for x in asked):
         return False
-    last = (dotted_text(made) or "").rpartition(".")[2]
+    last = last_name(made)
     return know.OPTIMIZER_CLASS_NAME.search(last) is not None
 
 

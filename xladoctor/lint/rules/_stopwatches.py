@@ -103,7 +103,6 @@ def _within(model: FileModel, ends: set[Function]) -> Iterator[Timed]:
     """The bodies of ``with`` whose context is the program's function or class with this end."""
     owners = {one.owner for one in ends if one.owner is not None}
     for node in model.nodes(cst.With):
-        assert isinstance(node, cst.With)
         for item in node.items:
             made = the_call(model, item.item)
             if made is None or made.target not in ends | owners:

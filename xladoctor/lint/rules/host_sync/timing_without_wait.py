@@ -219,11 +219,7 @@ def _may_read(model: FileModel, call: CallSite, start: cst.CSTNode, work: CallSi
         return False
     return any(
         isinstance(argument.value, cst.Name)
-        and any(
-            order.get(binding.node, -1) > order[start]
-            for binding in model.bindings(argument.value.value, argument.value)
-            if binding.kind == "assign"
-        )
+        and any(order.get(made, -1) > order[start] for made in model.assigned_to(argument.value))
         for argument in call.node.args
     )
 
