@@ -38,6 +38,7 @@ _NOT_DICE = frozenset({"random.seed", "random.Random", "numpy.random.seed"})
 def random_branch(model: FileModel) -> Iterator[Problem]:
     """Find ``if random.random() < p`` around device work in hot loops."""
     for node in model.nodes(cst.If, cst.While):
+        assert isinstance(node, cst.If | cst.While)
         if not _throws(model, node.test) or _may_be_off(model, node.test):
             continue
         loop = costly_loop(model, node)
