@@ -145,3 +145,13 @@ def steps_environment(call: cst.Call) -> bool:
 def method(call: cst.Call) -> str:
     """The method that a call is of, "" for a plain name."""
     return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+
+
+def steps_one_of(call: cst.Call, names: set[str]) -> bool:
+    """``optimizer.step()``, ``xm.optimizer_step(optimizer)``: a step of one of these names."""
+    asked = method(call)
+    if asked not in {"step", "optimizer_step", "reduce_gradients"}:
+        return False
+    holder = call.func.value  # type: ignore[attr-defined]
+    stepped = (holder, *(argument.value for argument in call.args[:1]))
+    return any(isinstance(node, cst.Name) and node.value in names for node in stepped)

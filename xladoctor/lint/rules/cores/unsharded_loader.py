@@ -12,6 +12,7 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
+from xladoctor.lint.rules._fixed import assigned
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     SAMPLER,
@@ -209,10 +210,27 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
     last: list[cst.CSTNode] = [dataset]
     for _ in range(_DEEP):
         names = (part for node in last for part in walk(node) if isinstance(part, cst.Name))
-        bound = (item for name in names for item in model.bindings(name.value, name))
-        last = [item.node for item in bound if item.kind == "assign" and item.node not in seen]
+        made = dict.fromkeys(node for name in names for node in _bound(model, name))
+        last = [node for node in made if node not in seen]
         seen.update(dict.fromkeys(last))
     yield from seen
+
+
+def _bound(model: FileModel, name: cst.Name) -> Iterator[cst.CSTNode]:
+    """What a name is bound to, also as part of a tuple, and by the callers of its function."""
+    for item in model.bindings(name.value, name):
+        if item.kind == "assign":
+            yield item.node
+        elif item.kind == "param":
+            function = next(iter(model.functions_around(name)), None)
+            given = (
+                (x.given_to(function, name.value) for x in model.callers(function))
+                if function
+                else ()
+            )
+            yield from (node for node in given if node is not None)
+        elif (value := assigned(model, item.node)) is not None and value is not item.node:
+            yield value
 
 
 def _made_of_a_part(model: FileModel, node: cst.CSTNode) -> bool:
