@@ -81,7 +81,9 @@ def _is_one_of(call: CallSite, loop: Loop) -> bool:
     """``for optimizer in optimizers: xm.optimizer_step(optimizer)``: all are one batch's."""
     given = call.argument(0, "optimizer")
     target = loop.node.target if isinstance(loop.node, cst.For) else None
-    return target is not None and any(same_name(part, given) for part in walk(target))
+    return target is not None and any(
+        isinstance(part, cst.Name) and same_name(part, given) for part in walk(target)
+    )
 
 
 def _loops(model: FileModel, call: CallSite, depth: int = 3) -> list[Loop]:
