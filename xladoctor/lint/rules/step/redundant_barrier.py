@@ -89,7 +89,7 @@ def _is_one_of(call: CallSite, loop: Loop) -> bool:
 def _loops(model: FileModel, call: CallSite, depth: int = 3) -> list[Loop]:
     """The innermost loops that run a call: here, or those of all callers of its function."""
     loop = model.loop(call.node)
-    if loop is not None and _is_one_of(call, loop):
+    if loop is not None and call.name == OPTIMIZER_STEP and _is_one_of(call, loop):
         loop = model.loop(loop.node)
     if loop is not None:
         return [loop]
