@@ -210,26 +210,23 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
     last: list[cst.CSTNode] = [dataset]
     for _ in range(_DEEP):
         names = (part for node in last for part in walk(node) if isinstance(part, cst.Name))
-        made = dict.fromkeys(node for name in names for node in _bound(model, name))
-        last = [node for node in made if node not in seen]
+        bound = (item for name in names for item in model.bindings(name.value, name))
+        made = [item.node for item in bound if item.kind == "assign"]
+        made += [one for node in last for one in _handed(model, node)]
+        last = [node for node in dict.fromkeys(made) if node not in seen]
         seen.update(dict.fromkeys(last))
     yield from seen
 
 
-def _bound(model: FileModel, name: cst.Name) -> Iterator[cst.CSTNode]:
-    """What a name is bound to, also as part of a tuple, and by the callers of its function."""
-    for item in model.bindings(name.value, name):
-        if item.kind == "assign":
-            yield item.node
-        elif item.kind == "param":
-            function = next(iter(model.functions_around(name)), None)
-            given = (
-                (x.given_to(function, name.value) for x in model.callers(function))
-                if function
-                else ()
-            )
-            yield from (node for node in given if node is not None)
-        elif (value := assigned(model, item.node)) is not None and value is not item.node:
+def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """What a name alone is: part of what a call gives, or what callers give its function."""
+    for item in model.bindings(node.value, node) if isinstance(node, cst.Name) else ():
+        if item.kind == "param" and isinstance(node, cst.Name):
+            for function in model.functions_around(node):
+                calls = model.callers(function) if node.value in function.parameters else ()
+                given = (call.given_to(function, node.value) for call in calls)
+                yield from (one for one in given if one is not None)
+        elif (value := assigned(model, item.node)) is not None:
             yield value
 
 
