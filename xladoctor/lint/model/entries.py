@@ -172,11 +172,11 @@ class Entries:
             home = self._graph.home.get(call) if isinstance(call, cst.Call) else None
             if isinstance(call, cst.Call) and home is not None and self._is_accelerator(node):
                 yield Entry(home, call)
-        for function in self._tree.functions.values():
-            if function.outer is None and not self._flow.callers(function):
-                calls = self._graph.reached(function.node)
-                if any(self._of_accelerator(call) for call in calls):
-                    yield Entry(function, None)
+        on_it = {call for call in self._tree.calls if self._of_accelerator(call)}
+        for function in self._tree.functions.values() if on_it else ():
+            uncalled = function.outer is None and not self._flow.callers(function)
+            if uncalled and not on_it.isdisjoint(self._graph.reached(function.node)):
+                yield Entry(function, None)
 
     def _is_accelerator(self, node: cst.Assign | cst.AnnAssign) -> bool:
         """Whether an assignment binds Accelerate's object, by its annotation or its name."""

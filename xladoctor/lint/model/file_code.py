@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.calls import CallSite
+    from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.regions import Regions
     from xladoctor.lint.model.syntax import Binding, Function
     from xladoctor.lint.model.values import Value
 
@@ -68,8 +70,14 @@ class FileCode:
         self.tree = self._part.tree
         self.names = self._part.names
         self._spelling = Spelling(self.tree, self.names)
-        self._flow = self._program.flow
-        self._regions = self._program.regions
+
+    @functools.cached_property
+    def _flow(self) -> Flow:
+        return self._program.flow
+
+    @functools.cached_property
+    def _regions(self) -> Regions:
+        return self._program.regions
 
     @functools.cached_property
     def _sites(self) -> dict[cst.Call, CallSite]:
@@ -226,6 +234,10 @@ class FileCode:
                 those that never run are left out.
         """
         return self.tree.nodes(*kinds) if kinds else self.tree.scopes
+
+    def within(self, node: cst.CSTNode, kind: type[_Node]) -> Sequence[_Node]:
+        """The nodes of a type in a node, also of a linked file, without a new walk."""
+        return self._program.tree.within(node, kind)
 
     def names_in(self, function: Function | None) -> Sequence[cst.Name]:
         """The names written in a function (None: in no function), not in functions within it."""

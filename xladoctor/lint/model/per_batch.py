@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import calls
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.loops import LoopKind
-from xladoctor.lint.model.syntax import Class, walk
+from xladoctor.lint.model.syntax import Class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +40,6 @@ class CalledPerBatch:
         self._graph = training.graph
         self._around = training.around
         self._training = training
-        self._given_back: dict[Function, set[str]] = {}
 
     @functools.cached_property
     def _handed(self) -> dict[Function, LoopKind]:
@@ -163,14 +162,17 @@ class CalledPerBatch:
             self._is_lone_step(method) for method in function.owner.methods.values()
         )
 
+    @functools.cached_property
+    def _given_back(self) -> dict[Function | None, set[str]]:
+        """The names that functions return."""
+        found: dict[Function | None, set[str]] = {}
+        for part in self._tree.by_type.get(cst.Return, ()):
+            if type(part) is cst.Return and type(part.value) is cst.Name:
+                found.setdefault(self._tree.function_of(part), set()).add(part.value.value)
+        return found
+
     def _is_given_back(self, function: Function) -> bool:
         outer = function.outer
         if outer is None or not isinstance(function.node, cst.FunctionDef):
             return False
-        if outer not in self._given_back:
-            self._given_back[outer] = {
-                part.value.value
-                for part in walk(outer.node, into_functions=False)
-                if type(part) is cst.Return and type(part.value) is cst.Name
-            }
-        return function.name in self._given_back[outer]
+        return function.name in self._given_back.get(outer, ())

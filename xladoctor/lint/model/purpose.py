@@ -46,6 +46,7 @@ _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
 _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 #: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
 _STARTED = "_mp_fn"
+_XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
     {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",
@@ -77,6 +78,11 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
     if "torch" in roots and not found:
         found.update(filter(None, (_chosen(literal, tree) for literal in tree.strings)))
     return frozenset(found)
+
+
+def names_xla(literal: cst.SimpleString) -> bool:
+    """Whether a text is an XLA device by its name: ``device = "xla"``."""
+    return _XLA.match(literal.value) is not None
 
 
 def only_asks(tree: Tree, names: Names) -> bool:
