@@ -189,6 +189,16 @@ class Fitting:
         for batch in DataLoader(rows, batch_size=8):
             self.step(batch.to(torch_xla.device()))
 """,
+    "XLA304: a step of an object's own for each batch": f"""\
+{XM}
+class Fitting:
+    def step(self, batch):
+        self.net(batch).backward()
+        xm.optimizer_step(self.adam, barrier=True)  # !XLA304
+    def run(self, loader):
+        for batch in pl.MpDeviceLoader(loader, torch_xla.device()):
+            self.step(batch)
+""",
     "XLA101: a function of torch_xla that no table knows": f"""\
 {XM}
 from torch_xla.experimental import new_kernels
@@ -372,6 +382,28 @@ if __name__ == "__main__":
         on_cores(make_net(), make_adam(), make_batches())
     else:
         Plain(make_net(), make_adam(), make_batches()).run()
+""",
+    "XLA101: a flag that says whether torch_xla was found": """\
+import torch
+try:
+    import torch_xla
+    import torch_xla.core.xla_model as xm
+    HERE = True
+except ImportError:
+    HERE = False
+DEVICE = torch_xla.device() if HERE else torch.device("cuda")
+def fit(net, adam, batches):
+    net.to(DEVICE)
+    for batch in batches:
+        adam.zero_grad()
+        loss = net(batch.to(DEVICE))
+        loss.backward()
+        if HERE:
+            xm.optimizer_step(adam, barrier=True)
+            seen = loss.item()  # !XLA101
+        else:
+            adam.step()
+            seen = loss.item()
 """,
     "XLA405: a group of the masters of the hosts": f"""\
 {XM}

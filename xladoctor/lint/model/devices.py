@@ -101,10 +101,20 @@ class Devices:
             around = self._function(function.outer) if function.outer is not None else None
             same = set(through) if None not in through else set()
             called = same.pop() if len(same) == 1 else OnXla.MAYBE if same else None
-            if called is OnXla.NO and not self._asks_xla.isdisjoint((function, function.owner)):
-                called = OnXla.MAYBE  # then others call it where there are XLA devices
+            if called is OnXla.NO and self._has_other_callers(function, calls):
+                called = OnXla.MAYBE
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
+
+    def _has_other_callers(self, function: Function, calls: Iterable[cst.Call]) -> bool:
+        """Whether what is called for other devices alone is written for XLA devices too.
+
+        A function that calls torch_xla, or an object with such methods that others use.
+        """
+        if function in self._asks_xla or function.owner not in self._asks_xla:
+            return function in self._asks_xla
+        homes = (self._tree.function_of(call) for call in calls)
+        return all(home is None or home.owner is not function.owner for home in homes)
 
     @functools.cached_property
     def _asks_xla(self) -> frozenset[Function | Class]:

@@ -150,8 +150,10 @@ def method(call: cst.Call) -> str:
 def steps_one_of(call: cst.Call, names: set[str]) -> bool:
     """``optimizer.step()``, ``xm.optimizer_step(optimizer)``: a step of one of these names."""
     asked = method(call)
-    if asked not in {"step", "optimizer_step", "reduce_gradients"}:
+    if asked == "step":
+        stepped = call.func.value  # type: ignore[attr-defined]
+    elif asked in {"optimizer_step", "reduce_gradients"} and call.args:
+        stepped = call.args[0].value
+    else:
         return False
-    holder = call.func.value  # type: ignore[attr-defined]
-    stepped = (holder, *(argument.value for argument in call.args[:1]))
-    return any(isinstance(node, cst.Name) and node.value in names for node in stepped)
+    return isinstance(stepped, cst.Name) and stepped.value in names
