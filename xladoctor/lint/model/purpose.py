@@ -9,7 +9,8 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model.dotted import imported, is_name, string
-from xladoctor.lint.model.knowledge import DEVICE_NAME, LIGHTNING_FOR_XLA
+from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
+from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
