@@ -182,7 +182,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     """Whether a file imports a framework and asks it for TPU cores, which means torch_xla."""
     if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & _TRAIN_TORCH):
         return False
-    words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla"}
+    words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla", "XRT_TPU_CONFIG"}
     if any(
         f"{name}.".startswith(f"{one}.") for name in names.imported() for one in _PACKAGES_ON_XLA
     ):
