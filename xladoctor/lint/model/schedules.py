@@ -33,6 +33,8 @@ _DEPTH = 2
 _FORCES = frozenset(
     ["force", "forced", "save", "last", "final", "done", "stop", "best", "milestone", "checkpoint"]
 )
+#: Words of a count of steps, of which a training takes thousands.
+_STEPS = frozenset({"step", "steps", "iteration", "iterations"})
 #: What the Trainer of transformers is asked to do behind a step, now and then.
 _CONTROLS = frozenset(
     ["should_log", "should_save", "should_evaluate", "should_epoch_stop", "should_training_stop"]
@@ -88,7 +90,7 @@ class Schedules:
                 if steps and by_accumulation(test.left):
                     return False
                 return equal is when and self._counts(test) and not self._stands_still(test.left)
-            return when and self._wraps(test)
+            return when and (self._wraps(test) or (_first_few(test) and _is_step(test.left)))
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when and not (steps and by_accumulation(test))
         if isinstance(test, cst.Attribute):  # ``self.control.should_log`` of a Trainer
@@ -234,6 +236,12 @@ def _forces(side: cst.BaseExpression) -> bool:
 
 def _one(node: cst.CSTNode | None) -> bool:
     return isinstance(node, cst.Integer) and node.value == "1"
+
+
+def _is_step(count: cst.BaseExpression) -> bool:
+    """``self.state.global_step``: of ``i < 5`` the loop may have no more turns than that."""
+    named = (dotted_text(count) or "").rpartition(".")[2]
+    return not _STEPS.isdisjoint(words(named))
 
 
 def _first_few(test: cst.BaseExpression) -> bool:

@@ -267,9 +267,18 @@ def _parts(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
 
 
 def _takes_device_tensor(model: FileModel, call: CallSite) -> bool:
-    """``nested_concat(kept, new)``, which nothing is known of but what it is given."""
-    given = call.positional[:2] if call.name in _JOINS_OF_TRANSFORMERS else ()
-    return any(model.value(part).holds_device_tensor for part in given)
+    """``nested_concat(kept, new)`` of what a step of the evaluation gave.
+
+    It joins tensors, so what nothing is known of is on the device, unless it is a CPU tensor or an
+    array.
+    """
+    if call.name not in _JOINS_OF_TRANSFORMERS or not call.positional[1:]:
+        return False
+    new = model.value(call.positional[1])
+    if new.holds_device_tensor:
+        return True
+    roads = {road.kind for road in new.roads}
+    return new.kind is Kind.UNKNOWN and not roads & {Kind.CPU_TENSOR, Kind.ARRAY, Kind.CONTAINER}
 
 
 def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSite, Value]]:
