@@ -152,7 +152,11 @@ def _under_text(model: FileModel, data: cst.Subscript) -> bool:
         return False
     if text_of(index.value) is None or not _by_constructor(model, _kept(model, held)):
         return False
-    changed = (node.target for node in model.nodes(cst.AssignTarget, cst.AugAssign))
+    changed = (
+        node.target
+        for node in model.nodes(cst.AssignTarget, cst.AugAssign)
+        if isinstance(node, cst.AssignTarget | cst.AugAssign)
+    )
     return not any(isinstance(one, cst.Subscript) and same_name(one.value, held) for one in changed)
 
 

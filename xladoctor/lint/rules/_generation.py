@@ -12,6 +12,7 @@ from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import CALLBACKS
 from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -102,6 +103,22 @@ def _put_into(model: FileModel, settings: cst.BaseExpression) -> Iterator[str]:
         key = model.literal(index.value) if isinstance(index, cst.Index) else None
         if isinstance(key, str) and model.function_of(line) is model.function_of(settings):
             yield key
+
+
+def has_settings(model: FileModel, call: CallSite) -> bool:
+    """``generate(**settings)``, where anything may stand; not ``**inputs`` of a tokenizer."""
+    starred = [argument.value for argument in call.node.args if argument.star]
+    return any(
+        not model.value(one).holds_device_tensor and model.value(one).entries is None
+        for one in starred
+        if not _is_moved(model, one)
+    )
+
+
+def _is_moved(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``inputs = tokenizer(text).to(place)``: tensors, wherever that is."""
+    made = the_source(model, node)
+    return isinstance(made, cst.Call) and model.call(made).method == "to"
 
 
 @dataclasses.dataclass(frozen=True)

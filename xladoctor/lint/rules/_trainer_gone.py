@@ -118,9 +118,7 @@ def _has_own_arguments(model: FileModel) -> bool:
         for name in imported(node)
         if name.endswith(".TrainingArguments")
     }
-    return bool(named) and not any(
-        name.partition(".")[0] in TRAINER_PACKAGES for name in named
-    )
+    return bool(named) and not any(name.partition(".")[0] in TRAINER_PACKAGES for name in named)
 
 
 def gone_methods(model: FileModel) -> Iterator[Problem]:

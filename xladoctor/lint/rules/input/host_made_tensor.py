@@ -178,9 +178,7 @@ def _for_numbers(model: FileModel, node: cst.CSTNode) -> bool:
 
 
 def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
-    """``torch.from_numpy(x)`` of ``torch.from_numpy(x).float().unsqueeze(0)``; ``row`` of
-    ``row.repeat(n, 1)``.
-    """
+    """``torch.from_numpy(x)`` of ``torch.from_numpy(x).float()``, ``x`` of ``x.repeat(n, 1)``."""
     while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
         named = isinstance(node.func.value, cst.Name) and node.func.attr.value in _REPEATED
         if not named and not isinstance(node.func.value, cst.Call):

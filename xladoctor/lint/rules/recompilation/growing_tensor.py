@@ -19,7 +19,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
-from xladoctor.lint.rules._generation import generated, unpacked
+from xladoctor.lint.rules._generation import generated, has_settings, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 from xladoctor.lint.rules._sources import the_source
@@ -234,7 +234,7 @@ def _texts(model: FileModel) -> Iterator[Problem]:
     fixed = any(node.attr.value == "cache_implementation" for node in model.nodes(cst.Attribute))
     for call, writing in () if fixed else generated(model):
         asked = {*call.keywords, *unpacked(model, call)}
-        if "cache_implementation" not in asked and not _has_settings(model, call):
+        if "cache_implementation" not in asked and not has_settings(model, call):
             yield model.problem(
                 call.node,
                 "the texts and the cache of generate grow by each token: every length is another "
@@ -242,12 +242,6 @@ def _texts(model: FileModel) -> Iterator[Problem]:
                 suggestion='cache_implementation="static", with prompts padded to one length',
                 related=writing.related,
             )
-
-
-def _has_settings(model: FileModel, call: CallSite) -> bool:
-    """``generate(**settings)``, where anything may stand; not ``**inputs`` of a tokenizer."""
-    starred = [model.value(argument.value) for argument in call.node.args if argument.star]
-    return any(not value.holds_device_tensor and value.entries is None for value in starred)
 
 
 def _is_same(model: FileModel, part: cst.BaseExpression, target: cst.BaseExpression) -> bool:

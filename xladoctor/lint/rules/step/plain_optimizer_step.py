@@ -95,9 +95,9 @@ def _prepared(model: FileModel) -> Iterator[str]:
         if not isinstance(parent, cst.Assign) or not is_accelerator(model, call):
             continue
         for target in parent.targets:
-            parts = (target.target,)
+            parts: list[cst.BaseExpression] = [target.target]
             if isinstance(target.target, cst.Tuple):
-                parts = tuple(element.value for element in target.target.elements)
+                parts = [element.value for element in target.target.elements]
             yield from filter(None, map(dotted_text, parts))
 
 
