@@ -263,16 +263,30 @@ def _parts(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
 def _takes_device_tensor(model: FileModel, call: CallSite) -> bool:
     """``nested_concat(kept, new)`` of what a step of the evaluation gave.
 
-    It joins tensors, so what nothing is known of is on the device, unless it is a CPU tensor or an
-    array.
+    It joins tensors: what nothing is known of is on the device, but for parts of the batch.
     """
     if call.name not in _JOINS_OF_TRANSFORMERS or not call.positional[1:]:
         return False
-    new = model.value(call.positional[1])
+    given = call.positional[1]
+    new = model.value(given)
     if new.holds_device_tensor:
         return True
-    roads = {road.kind for road in new.roads}
-    return new.kind is Kind.UNKNOWN and not roads & {Kind.CPU_TENSOR, Kind.ARRAY, Kind.CONTAINER}
+    roads = {road.kind for road in new.roads} & {Kind.CPU_TENSOR, Kind.ARRAY, Kind.CONTAINER}
+    return new.kind is Kind.UNKNOWN and not roads and not _is_of_batch(model, given)
+
+
+def _is_of_batch(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``labels = batch.pop("labels")``, ``batch["labels"]``, for what the loop goes over."""
+    loop = model.loop(node)
+    targets = walk(loop.node.target) if loop is not None and isinstance(loop.node, cst.For) else ()
+    bound = {part.value for part in targets if isinstance(part, cst.Name)}
+    made = the_source(model, node) or node
+    return any(
+        isinstance(part, cst.Name) and part.value in bound
+        for one in (node, made)
+        if not isinstance(one, cst.Call) or model.call(one).receiver is not None
+        for part in walk(one.func if isinstance(one, cst.Call) else one)
+    )
 
 
 def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSite, Value]]:
