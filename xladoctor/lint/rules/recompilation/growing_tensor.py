@@ -21,6 +21,7 @@ from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import generated, has_settings, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
+from xladoctor.lint.rules._nested import NESTED, takes_device_tensor
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 from xladoctor.lint.rules._sources import the_source
 
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
-#: The Trainer's own, which take what there is and what is new.
-_JOINS_OF_TRANSFORMERS = frozenset(
-    f"transformers.{module}.{name}"
-    for module in ("trainer_pt_utils", "trainer_utils", "trainer")
-    for name in ("nested_concat", "torch_pad_and_concatenate")
-)
 _LONGER = frozenset({"append", "extend"})
 _SHORTER = frozenset({"clear", "pop", "popleft", "remove", "insert"})
 #: Methods in which a module's caches are filled for one sequence.
@@ -50,7 +45,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if joined is None or target is None:
             continue
         call, value = joined
-        if not value.holds_device_tensor and not _takes_device_tensor(model, call):
+        if not value.holds_device_tensor and not takes_device_tensor(model, call):
             continue
         if not any(_is_same(model, part, target) for part in _parts(model, call)):
             continue
@@ -256,37 +251,8 @@ def _parts(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
     given = the_source(model, given) if given is not None else None
     if isinstance(given, cst.List | cst.Tuple):
         yield from (element.value for element in given.elements)
-    elif call.name in _JOINS_OF_TRANSFORMERS:
+    elif call.last in NESTED:
         yield from call.positional[:2]
-
-
-def _takes_device_tensor(model: FileModel, call: CallSite) -> bool:
-    """``nested_concat(kept, new)`` of what a step of the evaluation gave.
-
-    It joins tensors: what nothing is known of is on the device, but for parts of the batch.
-    """
-    if call.name not in _JOINS_OF_TRANSFORMERS or not call.positional[1:]:
-        return False
-    given = call.positional[1]
-    new = model.value(given)
-    if new.holds_device_tensor:
-        return True
-    roads = {road.kind for road in new.roads} & {Kind.CPU_TENSOR, Kind.ARRAY, Kind.CONTAINER}
-    return new.kind is Kind.UNKNOWN and not roads and not _is_of_batch(model, given)
-
-
-def _is_of_batch(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``labels = batch.pop("labels")``, ``batch["labels"]``, for what the loop goes over."""
-    loop = model.loop(node)
-    targets = walk(loop.node.target) if loop is not None and isinstance(loop.node, cst.For) else ()
-    bound = {part.value for part in targets if isinstance(part, cst.Name)}
-    made = the_source(model, node) or node
-    return any(
-        isinstance(part, cst.Name) and part.value in bound
-        for one in (node, made)
-        if not isinstance(one, cst.Call) or model.call(one).receiver is not None
-        for part in walk(one.func if isinstance(one, cst.Call) else one)
-    )
 
 
 def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSite, Value]]:
@@ -296,7 +262,7 @@ def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSi
         yield from _joined(model, node.orelse)
     elif isinstance(node, cst.Call):
         call = model.call(node)
-        if call.name in JOINS or call.name in _JOINS_OF_TRANSFORMERS:
+        if call.name in JOINS or call.last in NESTED:
             yield call, model.value(node)
 
 
