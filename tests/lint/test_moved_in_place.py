@@ -199,6 +199,39 @@ class Prompted(Trainer):
         low = torch.tensor(self.bounds["low"]).to(self.args.device)
         return model(before(inputs["input_ids"])).loss + low.sum()
 """,
+    "XLA102: parts of a loss that comes out of a dictionary": """\
+from transformers import Trainer
+from transformers.utils import is_torch_xla_available
+if is_torch_xla_available():
+    import torch_xla.core.xla_model as xm
+class Taught(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        losses = self.objective.compare(model, self.teacher, inputs)
+        loss = losses.pop("loss")
+        self.parts = {name: float(part) for name, part in losses.items()}  # !XLA102
+        return (loss, losses) if return_outputs else loss
+    def weigh(self, settings):
+        losses = self.objective.weights(settings)
+        loss = losses.pop("loss")
+        self.weights = {name: float(part) for name, part in losses.items()}
+        return loss
+    def count(self, model, inputs):
+        numbers = self.objective.count(inputs)
+        self.number = float(numbers["rows"])
+""",
+    "XLA206: joins of the Trainer's that a module of the program hands on": f"""\
+from compat import nested_concat, nested_numpify
+{TRAINER.replace("nested_concat, nested_detach, nested_numpify", "find_batch_size")}
+    def compare(self, loader: DataLoader):
+        kept = every = None
+        for rows in loader:
+            rows = self._prepare_inputs(rows)
+            scores = self.model.compare(rows)
+            kept = scores if kept is None else nested_concat(kept, scores)  # !XLA206
+            told = nested_numpify(scores)
+            every = told if every is None else nested_concat(every, told)
+        return kept, every
+""",
     "XLA101: what is looked at in the first steps is rare": """\
 import torch
 from transformers import Trainer
