@@ -166,6 +166,31 @@ def fit(net, rows, log):
 }
 
 
+WRITING = """\
+import torch
+from torch.utils.data import DistributedSampler, RandomSampler
+from transformers import Trainer
+from transformers.trainer_pt_utils import get_tpu_sampler, nested_detach
+from transformers.utils import is_torch_xla_available
+class Writing(Trainer):
+    def _get_train_sampler(self):
+        if is_torch_xla_available():
+            return SHARED
+        return RandomSampler(self.train_dataset)
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        inputs = self._prepare_inputs(inputs)
+        settings = {"max_length": 64, "num_beams": 4}
+        ids = self.model.generate(inputs["input_ids"], **settings)  # here
+        return None, nested_detach(ids), inputs["labels"]
+"""
+
+
+def test_a_trainer_with_samplers_for_tpus_is_for_tpus():
+    told = WRITING.replace("SHARED", "get_tpu_sampler(self.train_dataset, 8)")
+    assert {"XLA109", "XLA206"} <= set(codes(told))
+    assert codes(WRITING.replace("SHARED", "DistributedSampler(self.train_dataset)")) == []
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_as_people_write_them(name):
     asked = name.partition(":")[0].split()

@@ -46,6 +46,8 @@ _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
 _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 #: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
 _STARTED = "_mp_fn"
+#: What a Trainer does on TPUs alone.
+_OF_TPUS = frozenset({"get_tpu_sampler", "nested_xla_mesh_reduce", "tpu_spmd_dataloader"})
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
     {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",
@@ -196,6 +198,8 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     ):
         return True
     imported = {name.rpartition(".")[2] for name in names.imported()}
+    if imported & _OF_TPUS and any(_is_of_tpus(names, call) for call in tree.calls):
+        return True
     if imported & LIGHTNING_FOR_XLA or (
         "DistributedType" in imported and _asks_for_xla(tree, names)
     ):
@@ -216,6 +220,12 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         or any(_is_key(literal, tree) for literal in tree.strings if string(literal) in _CORES)
         or any(map(_option_for_cores, tree.calls))
     )
+
+
+def _is_of_tpus(names: Names, call: cst.Call) -> bool:
+    """``get_tpu_sampler(dataset)``: what transformers has for TPUs and for nothing else."""
+    package, _, rest = (names.resolve(call.func) or "").partition(".")
+    return package == "transformers" and rest.rpartition(".")[2] in _OF_TPUS
 
 
 def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:
