@@ -148,6 +148,20 @@ def show(name, prompts, settings):
         print(writer.generate(**row, max_new_tokens=64))  # !XLA206
         print(writer.generate(row["input_ids"], **settings, max_new_tokens=64))
 """,
+    "XLA206: a Trainer's own settings": """\
+from transformers import Seq2SeqTrainer
+from transformers.utils import is_torch_xla_available
+if is_torch_xla_available():
+    import torch_xla.core.xla_model as xm
+class Short(Seq2SeqTrainer):
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **more):
+        inputs = self._prepare_inputs(inputs)
+        settings = self._gen_kwargs.copy()
+        settings["max_length"] = settings.get("max_length") or 64
+        ids = self.model.generate(inputs["input_ids"], **settings)  # !XLA206
+        others = self.model.generate(inputs["input_ids"], num_beams=2, **more)
+        return None, ids, others
+""",
     "XLA101: a kernel of Kaggle that says where its TPU is": """\
 import os
 import torch
@@ -189,6 +203,23 @@ def test_a_trainer_with_samplers_for_tpus_is_for_tpus():
     told = WRITING.replace("SHARED", "get_tpu_sampler(self.train_dataset, 8)")
     assert {"XLA109", "XLA206"} <= set(codes(told))
     assert codes(WRITING.replace("SHARED", "DistributedSampler(self.train_dataset)")) == []
+
+
+def test_a_trainer_that_ends_graphs_by_its_parent_s_module_is_for_tpus():
+    program = """
+        import transformers
+        class Told(transformers.Trainer):
+            def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+                loss = model(**inputs).loss
+                self.seen = loss.item()  # here
+                return loss
+            def log(self, logs, start_time=None):
+                if transformers.trainer.is_torch_xla_available():
+                    transformers.trainer.END()
+                super().log(logs, start_time)
+    """
+    assert codes(program.replace("END", "xm.mark_step")) == ["XLA101"]
+    assert codes(program.replace("END", "logger.info")) == []
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

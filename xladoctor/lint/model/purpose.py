@@ -198,7 +198,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     ):
         return True
     imported = {name.rpartition(".")[2] for name in names.imported()}
-    if imported & _OF_TPUS and any(_is_of_tpus(names, call) for call in tree.calls):
+    if "transformers" in roots and any(_is_of_tpus(names, call) for call in tree.calls):
         return True
     if imported & LIGHTNING_FOR_XLA or (
         "DistributedType" in imported and _asks_for_xla(tree, names)
@@ -223,9 +223,13 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
 
 
 def _is_of_tpus(names: Names, call: cst.Call) -> bool:
-    """``get_tpu_sampler(dataset)``: what transformers has for TPUs and for nothing else."""
-    package, _, rest = (names.resolve(call.func) or "").partition(".")
-    return package == "transformers" and rest.rpartition(".")[2] in _OF_TPUS
+    """``get_tpu_sampler(dataset)``: what transformers has for TPUs and for nothing else.
+
+    Also ``transformers.trainer.xm.mark_step()``, of the module that it imports itself.
+    """
+    package, *rest = (names.resolve(call.func) or "").split(".")
+    own = bool(rest) and (rest[-1] in _OF_TPUS or "xm" in rest[:-1])
+    return own and package == "transformers"
 
 
 def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:

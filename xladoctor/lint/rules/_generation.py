@@ -41,7 +41,8 @@ _SELDOM = frozenset(
 )
 #: What others may take too, where the file imports transformers.
 _USUAL = frozenset({"attention_mask", "max_length", "generation_config", "num_return_sequences"})
-
+#: What ``Seq2SeqTrainer.evaluate`` keeps for ``prediction_step``.
+_OF_EVALUATE = "self._gen_kwargs"
 #: How a class of another file comes to be one of transformers.
 _LOADED = ".from_pretrained"
 #: Packages whose models generate in a cache of full size.
@@ -111,14 +112,21 @@ def has_settings(model: FileModel, call: CallSite) -> bool:
     return any(
         not model.value(one).holds_device_tensor and model.value(one).entries is None
         for one in starred
-        if not _is_moved(model, one)
+        if not _is_known(model, one)
     )
 
 
-def _is_moved(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``inputs = tokenizer(text).to(place)``: tensors, wherever that is."""
+def _is_known(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``inputs = tokenizer(text).to(place)``, tensors wherever that is; a Trainer's own settings.
+
+    ``self._gen_kwargs.copy()`` are those that ``evaluate`` was given: lengths and beams.
+    """
     made = the_source(model, node)
-    return isinstance(made, cst.Call) and model.call(made).method == "to"
+    if not isinstance(made, cst.Call):
+        return False
+    call = model.call(made)
+    held = dotted_text(call.receiver) if call.receiver is not None else None
+    return call.method == "to" or (call.method == "copy" and held == _OF_EVALUATE)
 
 
 @dataclasses.dataclass(frozen=True)
