@@ -90,7 +90,7 @@ class Schedules:
                 if steps and by_accumulation(test.left):
                     return False
                 return equal is when and self._counts(test) and not self._stands_still(test.left)
-            return when and (self._wraps(test) or (_first_few(test) and _is_step(test.left)))
+            return when and (self._wraps(test) or self._in_first_steps(test))
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when and not (steps and by_accumulation(test))
         if isinstance(test, cst.Attribute):  # ``self.control.should_log`` of a Trainer
@@ -105,6 +105,18 @@ class Schedules:
                 for item in bindings
             )
         return False
+
+    def _in_first_steps(self, test: cst.Comparison) -> bool:
+        """``if self.state.global_step < 5:``; ``while step < 5:`` has no more turns than that.
+
+        Nor may a loop over ``i`` have.
+        """
+        named = (dotted_text(test.left) or "").rpartition(".")[2]
+        if not _first_few(test) or _STEPS.isdisjoint(words(named)):
+            return False
+        asking = (cst.If, cst.IfExp, cst.While)
+        around = (one for one in self._tree.ancestors(test) if isinstance(one, asking))
+        return not isinstance(next(around, None), cst.While)
 
     def _of_layers(self, test: cst.BaseExpression) -> bool:
         """``for i, layer in enumerate(self.layers): if i == 0:``, which each step comes to."""
@@ -236,12 +248,6 @@ def _forces(side: cst.BaseExpression) -> bool:
 
 def _one(node: cst.CSTNode | None) -> bool:
     return isinstance(node, cst.Integer) and node.value == "1"
-
-
-def _is_step(count: cst.BaseExpression) -> bool:
-    """``self.state.global_step``: of ``i < 5`` the loop may have no more turns than that."""
-    named = (dotted_text(count) or "").rpartition(".")[2]
-    return not _STEPS.isdisjoint(words(named))
 
 
 def _first_few(test: cst.BaseExpression) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def takes_device_tensor(model: FileModel, call: CallSite) -> bool:
         return True
     if new.kind is not Kind.UNKNOWN or _OF_HOST & {road.kind for road in new.roads}:
         return False
-    return not _is_of_batch(model, given) and not _is_of_host(model, given)
+    asked = (_is_of_batch, _is_of_host, _is_of_unread)
+    return not any(says(model, given) for says in asked)
 
 
 def _is_of_batch(model: FileModel, node: cst.BaseExpression) -> bool:
@@ -53,3 +55,15 @@ def _is_of_host(model: FileModel, node: cst.BaseExpression) -> bool:
     bindings = model.bindings(node.value, node) if isinstance(node, cst.Name) else ()
     made = [node, *(binding.node for binding in bindings)]
     return any(isinstance(one, cst.Call) and _TO_HOST in model.call(one).last for one in made)
+
+
+def _is_of_unread(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``loss, logits = self.prediction_step(batch)`` of a class that nobody has read."""
+    for binding in model.bindings(node.value, node) if isinstance(node, cst.Name) else ():
+        line = next(
+            (one for one in model.tree.ancestors(binding.node) if isinstance(one, cst.Assign)), None
+        )
+        made = line.value if line is not None else None
+        if isinstance(made, cst.Call) and model.call(made).target is None:
+            return isinstance(made.func, cst.Attribute) and is_name(made.func.value, "self")
+    return False
