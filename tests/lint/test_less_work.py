@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from xladoctor.lint import contents, sources
-from xladoctor.lint.asked import LintOptions, Member
+from xladoctor.lint import contents, engine, run, sources
+from xladoctor.lint.asked import LintOptions, Member, Result
 from xladoctor.lint.engine import lint_together
+from xladoctor.lint.model import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,3 +93,62 @@ def test_models_are_freed_without_the_collector_of_circles() -> None:
     finally:
         gc.enable()
     assert not any(result.failures for result in results)
+
+
+PLAIN = (
+    "import torch\n\n\ndef train(model, loader, optimizer):\n"
+    "    for x, y in loader:\n"
+    "        loss = model(x).sum()\n"
+    "        loss.backward()\n"
+    "        optimizer.step()\n"
+    "        print(loss.item())\n"
+)
+
+
+def test_files_that_are_linked_and_concern_no_rule_get_no_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def never(*given: object, **named: object) -> None:
+        raise AssertionError(given, named)
+
+    monkeypatch.setattr(engine, "Part", never)
+    members = [
+        Member(sources.Source("a.py", "import b\n" + PLAIN), LintOptions(), {"b": "b.py"}),
+        Member(sources.Source("b.py", PLAIN), LintOptions()),
+    ]
+    assert lint_together(members) == [Result(), Result()]
+    assert run._results(members) == [Result(), Result()]
+
+
+@pytest.mark.parametrize(
+    ("added", "followed"),
+    [
+        ("# for GPUs, not TPUs\n", False),
+        ('NAMES = {"tpu": "TPU", "gpu": "GPU"}\n', False),
+        ('MODEL = torch.nn.Linear(2, 2).to("xla")\n', True),
+        ("import torch_xla\n", True),
+    ],
+)
+def test_values_are_followed_where_a_file_of_the_program_has_xla_devices(
+    monkeypatch: pytest.MonkeyPatch, added: str, followed: bool
+) -> None:
+    made: list[object] = []
+    real = program.Flow
+    monkeypatch.setattr(program, "Flow", lambda *given: made.append(given) or real(*given))
+    members = [
+        Member(
+            sources.Source("a.py", "from b import train\n" + added), LintOptions(), {"b": "b.py"}
+        ),
+        Member(sources.Source("b.py", PLAIN), LintOptions()),
+    ]
+    assert not any(result.failures for result in lint_together(members))
+    assert bool(made) is followed
+
+
+def test_what_is_set_and_installed_is_told_in_a_program_for_no_device() -> None:
+    text = PLAIN + '\n\nimport os\n\nos.environ["XRT_TPU_CONFIG"] = "tpu_worker;0;10.0.0.2:8470"\n'
+    members = [
+        Member(sources.Source("a.py", "from b import train\n"), LintOptions(), {"b": "b.py"}),
+        Member(sources.Source("b.py", text), LintOptions()),
+    ]
+    assert [item.code for one in lint_together(members) for item in one.findings] == ["XLA701"]

@@ -37,7 +37,7 @@ def told_here(
         rules: The rules to ask.
     """
     told: set[tuple[str, cst.CSTNode]] = set()
-    if not _leaves(model):
+    if not others or not _leaves(model):
         return
     for other in others:
         for code, rule in rules.items():

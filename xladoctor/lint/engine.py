@@ -29,6 +29,7 @@ from xladoctor.lint.unused import unused
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from xladoctor.lint.library import Library
     from xladoctor.lint.model.problems import Problem
     from xladoctor.lint.rules import Rule
     from xladoctor.lint.sources import Cell, Source
@@ -72,7 +73,9 @@ def lint_together(
     program and does not hinder the others.
     """
     rules = registry.rules() if rules is None else rules
-    linked = len(members) > 1 or any(not code.startswith("XLA") for code in rules)
+    # A program none of whose files concerns our rules is nothing to them, linked or not.
+    linked = len(members) > 1 and any(map(first_look.concerns_us, members))
+    linked = linked or any(not code.startswith("XLA") for code in rules)
     start: dict[str, Result] = {}
     readable: list[tuple[Member, Part | Result]] = []
     for member in members:
@@ -142,7 +145,7 @@ def _models(
     if not parts:
         return {}, failed
     own = next((member.options.library for member in of if member.options.library), "")
-    program = _guarded(of[0].source, lambda: Program(parts, library.extended(own)))
+    program = _guarded(of[0].source, lambda: _program(parts, library.extended(own)))
     if isinstance(program, Result) and len(parts) > 1:
         # Too much, or too deep, together: each by itself then.
         models: dict[str, FileModel] = {}
@@ -160,6 +163,14 @@ def _models(
         )
         for member, part in zip(of, parts, strict=True)
     }, failed
+
+
+def _program(parts: Sequence[Part], of: Library) -> Program:
+    """The program of some files, with all of it that may be too much, or too deep."""
+    program = Program(parts, of)
+    if program.has_devices:
+        program.follow()
+    return program
 
 
 def _guarded(source: Source, make: Callable[[], _Made]) -> _Made | Result:
@@ -248,16 +259,24 @@ def _asked(rules: Mapping[str, Rule], model: FileModel, member: Member) -> dict[
     """The rules to ask of a file."""
     # What is said of files for no device at all (a CUDA call, removed names) is torch_xla's.
     members = model.members or frozenset({family.TORCH_XLA})
-    return {code: rules[code] for code in _codes(tuple(rules), member.options, members)}
+    left_out = () if model.program.has_devices else _ON_THE_DEVICE
+    return {code: rules[code] for code in _codes(tuple(rules), member.options, members, left_out)}
 
 
 @functools.lru_cache(maxsize=16)
-def _codes(codes: tuple[str, ...], options: LintOptions, members: frozenset[str]) -> Sequence[str]:
+def _codes(
+    codes: tuple[str, ...],
+    options: LintOptions,
+    members: frozenset[str],
+    left_out: tuple[str, ...],
+) -> Sequence[str]:
     """Those codes that are asked for, and of ours, that hold for the devices of a file."""
     return [
         code
         for code in codes
-        if options.asks(code) and (not code.startswith("XLA") or family.holds(code, members))
+        if options.asks(code)
+        and not code.startswith(left_out)
+        and (not code.startswith("XLA") or family.holds(code, members))
     ]
 
 

@@ -16,7 +16,7 @@ from xladoctor.lint import sources, suppressions
 from xladoctor.lint.asked import UNPARSABLE, Result
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from xladoctor.lint.asked import LintOptions, Member
     from xladoctor.lint.sources import Source, Unreadable
@@ -37,20 +37,19 @@ def look(member: Member, *, linked: bool) -> tuple[Result, bool]:
 
     Args:
         member: The source, and what is asked.
-        linked: Whether it is part of a larger program, or rules are asked that are not ours: then
-            whatever its words are.
+        linked: Whether it is part of a larger program that concerns our rules, or rules are asked
+            that are not ours: then whatever its words are.
     """
     source = member.source
     findings = [unparsable(source, item) for item in source.unreadable]
     if not source.text.strip():
         return Result(tuple(findings)), False
-    linked = linked or bool(member.options.device)
-    concerns_us = linked or bool(source.shell) or may_concern_us(source.text)
-    problem = _problem(source.text, concerns_us)
+    concerned = linked or concerns_us(member)
+    problem = _problem(source.text, concerned)
     # LibCST's parser takes the process down with it on very deep nesting, so Python goes first.
-    if problem is not None and (not concerns_us or problem.fatal):
+    if problem is not None and (not concerned or problem.fatal):
         findings.append(unparsable(source, problem))
-    goes_on = concerns_us and (problem is None or not problem.fatal)
+    goes_on = concerned and (problem is None or not problem.fatal)
     return Result(tuple(findings)), goes_on
 
 
@@ -60,13 +59,25 @@ def _problem(text: str, concerns_us: bool) -> Unreadable | None:
     return sources.syntax_error(text) or (sources.too_much(text) if concerns_us else None)
 
 
-def whole_answer(member: Member) -> Result | None:
-    """What is found in a source by itself; None if a model of it has to be asked."""
-    found, goes_on = look(member, linked=False)
-    if goes_on or not member.wanted:
+def whole_answers(members: Sequence[Member]) -> list[Result] | None:
+    """What is found in sources that are linked with each other; None if a model has to be asked.
+
+    Of a program none of whose files concerns our rules each is only checked by itself.
+    """
+    if any(concerns_us(member) for member in members):
         return None
-    comments = suppressions.parse(member.source.text)
-    return Result(tuple(chosen(member.source, found.findings, member.options, comments)))
+    found = []
+    for member in members:
+        source, findings = member.source, look(member, linked=False)[0].findings
+        kept = chosen(source, findings, member.options, suppressions.parse(source.text))
+        found.append(Result(tuple(kept)) if member.wanted else Result())
+    return found
+
+
+def concerns_us(member: Member) -> bool:
+    """Whether our rules may have something to say of a source, by its words and what is asked."""
+    source = member.source
+    return bool(member.options.device or source.shell) or may_concern_us(source.text)
 
 
 def may_concern_us(text: str) -> bool:

@@ -146,10 +146,9 @@ def lint_group(work: _Work) -> list[FileResult]:
 
 
 def _results(members: Sequence[Member]) -> list[Result]:
-    if len(members) == 1 and not registry.has_others():
-        answer = first_look.whole_answer(members[0])
-        if answer is not None:
-            return [answer]
+    answers = first_look.whole_answers(members) if not registry.has_others() else None
+    if answers is not None:
+        return answers
     from xladoctor.lint import engine  # with LibCST and the rules: only where it is needed
 
     return engine.lint_together(members)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.syntax import Class, walk
+from xladoctor.lint.model.syntax import Class
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,7 +96,7 @@ class CallGraph:
 
     def _find_reached(self, node: cst.CSTNode) -> Sequence[cst.Call]:
         dead = self._tree.unreached
-        found = {part: None for part in walk(node) if type(part) is cst.Call and part not in dead}
+        found = dict.fromkeys(x for x in self._tree.within(node, cst.Call) if x not in dead)
         frontier = list(found)
         seen: set[Function] = set()
         for _ in range(_CHAIN):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from xladoctor.lint.model.syntax import Class, Function
 
@@ -24,7 +24,7 @@ class CallSite:
         method: Last part of what is called (``item`` in ``x.y.item()``), None for a plain name.
         receiver: What stands before the method; None for a plain name.
         function: The function around the call, None at module level.
-        target: The function or class of this file that is called, if known.
+        find_target: Finds ``target``: by the run of values, which is asked for then.
         arguments: What it is given, with ``**settings`` written out where that is known.
         begun: The ``functools.partial(DataLoader, ...)`` whose loader is made here.
     """
@@ -34,9 +34,14 @@ class CallSite:
     method: str | None
     receiver: cst.BaseExpression | None
     function: Function | None
-    target: Function | Class | None
+    find_target: Callable[[cst.Call], Function | Class | None]
     arguments: Sequence[cst.Arg]
     begun: cst.Call | None = None
+
+    @property
+    def target(self) -> Function | Class | None:
+        """The function or class of the program that is called, if known."""
+        return self.find_target(self.node)
 
     @property
     def written(self) -> str:

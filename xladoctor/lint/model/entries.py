@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
-from xladoctor.lint.model.dotted import dotted_text, imported, is_name, string
+from xladoctor.lint.model.dotted import imported, is_name, last_name, string
 from xladoctor.lint.model.loops import Entry
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ class Entries:
             found.extend(
                 Entry(self._graph.home[call], call)
                 for call in self._tree.calls
-                if self._names.resolve(call.func) in know.TRAINERS and self._knows_backend(call)
+                if self._names.resolve(call.func) in frameworks.TRAINERS
+                and self._knows_backend(call)
             )
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.
@@ -134,7 +136,7 @@ class Entries:
         calls = [
             call
             for call in self._tree.calls
-            if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
+            if self._names.resolve(call.func) == frameworks.ACCELERATOR_CLASS
             and self._graph.home[call] is not None
             and self._flow.belief.believes(call)
         ]
@@ -162,18 +164,18 @@ class Entries:
             home = self._graph.home.get(call) if isinstance(call, cst.Call) else None
             if isinstance(call, cst.Call) and home is not None and self._is_accelerator(node):
                 yield Entry(home, call)
-        for function in self._tree.functions.values():
-            if function.outer is None and not self._flow.callers(function):
-                calls = self._graph.reached(function.node)
-                if any(self._of_accelerator(call) for call in calls):
-                    yield Entry(function, None)
+        on_it = {call for call in self._tree.calls if self._of_accelerator(call)}
+        for function in self._tree.functions.values() if on_it else ():
+            uncalled = function.outer is None and not self._flow.callers(function)
+            if uncalled and not on_it.isdisjoint(self._graph.reached(function.node)):
+                yield Entry(function, None)
 
     def _is_accelerator(self, node: cst.Assign | cst.AnnAssign) -> bool:
         """Whether an assignment binds Accelerate's object, by its annotation or its name."""
         target = node.target if isinstance(node, cst.AnnAssign) else node.targets[0].target
         written = node.annotation.annotation if isinstance(node, cst.AnnAssign) else None
-        named = _last_of(target) in know.ACCELERATORS
-        typed = written is not None and self._names.resolve(written) == know.ACCELERATOR_CLASS
+        named = last_name(target) in frameworks.ACCELERATORS
+        typed = written is not None and self._names.resolve(written) == frameworks.ACCELERATOR_CLASS
         return (typed or named) and self._knows_accelerate(node)
 
     def _of_accelerator(self, call: cst.Call) -> bool:
@@ -181,7 +183,7 @@ class Entries:
         holder = call.func.value if isinstance(call.func, cst.Attribute) else None
         return (
             holder is not None
-            and _last_of(holder) in know.ACCELERATORS
+            and last_name(holder) in frameworks.ACCELERATORS
             and self._knows_accelerate(call)
         )
 
@@ -287,7 +289,3 @@ class Entries:
         cores = given(call, 2, "nprocs") or given(call, None, "num_processes")
         debug = given(call, None, "debug_single_process")
         return (isinstance(cores, cst.Integer) and cores.value == "1") or (is_name(debug, "True"))
-
-
-def _last_of(node: cst.BaseExpression) -> str:
-    return (dotted_text(node) or "").rpartition(".")[2]

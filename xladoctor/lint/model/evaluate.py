@@ -6,7 +6,6 @@ That of calls: ``callvalue``; of ``x.name``: ``attributes``; of ``a + b``: ``ope
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -19,6 +18,7 @@ from xladoctor.lint.model.elements import Elements
 from xladoctor.lint.model.guesses import said_by_name
 from xladoctor.lint.model.helpers import gives_back_first
 from xladoctor.lint.model.operators import Operators
+from xladoctor.lint.model.purpose import names_xla
 from xladoctor.lint.model.syntax import Class, Function, children
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.frames import Frame
 
-#: A device by its name: ``device = "xla"``.
-_XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 _LITERALS = frozenset([cst.Integer, cst.Float, cst.Imaginary, cst.SimpleString])
 
 
@@ -88,7 +86,7 @@ class Evaluator:
         # By type and not by isinstance, which LibCST's abstract classes make slow.
         kind = type(node)
         if kind in _LITERALS:
-            if kind is cst.SimpleString and _XLA.match(node.value):  # type: ignore[attr-defined]
+            if kind is cst.SimpleString and names_xla(node):  # type: ignore[arg-type]
                 value = Value(Kind.DEVICE, certain=True, origin=node)
                 self.flow.record(node, value)
                 return value

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.syntax import Function
@@ -145,7 +146,7 @@ class Evidence:
         for call in self._tree.calls:
             if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward":
                 holder = dotted_text(call.func.value) or ""
-                if call.args and holder.rpartition(".")[2] in know.ACCELERATORS:
+                if call.args and holder.rpartition(".")[2] in frameworks.ACCELERATORS:
                     found.setdefault(self._home(call), call)
         return found
 

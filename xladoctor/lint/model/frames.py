@@ -40,5 +40,7 @@ def join_env(one: Env, other: Env) -> Env:
     """What names hold after one of two roads."""
     joined = dict(one)
     for name, value in other.items():
-        joined[name] = join(joined[name], value) if name in joined else value
+        before = joined.get(name)
+        if before is not value:  # mostly neither road has bound the name anew
+            joined[name] = value if before is None else join(before, value)
     return joined

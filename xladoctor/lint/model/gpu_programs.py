@@ -103,12 +103,10 @@ def chooses_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.CSTNode]
 
     Also written as ``if torch.cuda.is_available(): device = "cuda"``.
     """
-    for node in (*tree.by_type.get(cst.IfExp, ()), *tree.by_type.get(cst.If, ())):
+    asked = {x for x in tree.nodes(cst.Call) if names.resolve(x.func) == "torch.cuda.is_available"}
+    for node in (*tree.by_type.get(cst.IfExp, ()), *tree.by_type.get(cst.If, ())) if asked else ():
         assert isinstance(node, cst.IfExp | cst.If)
-        asks = any(
-            isinstance(part, cst.Call) and names.resolve(part.func) == "torch.cuda.is_available"
-            for part in walk(node.test)
-        )
+        asks = not asked.isdisjoint(tree.within(node.test, cst.Call))
         if asks and any(_is_gpu(part) for part in _chosen(node)):
             yield node
 

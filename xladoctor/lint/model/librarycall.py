@@ -17,7 +17,7 @@ from xladoctor.lint.model.contained import (
     loader,
     modules,
 )
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.python_functions import PythonFunctions
@@ -249,7 +249,7 @@ def makes_optimizer(node: cst.Call) -> bool:
     made = node.func.value if isinstance(node.func, cst.Subscript) else node.func
     if isinstance(made, cst.Call) and dotted_text(made.func) == "getattr" and made.args:
         return (dotted_text(made.args[0].value) or "").endswith("optim")
-    last = (dotted_text(made) or "").rpartition(".")[2]
+    last = last_name(made)
     return know.OPTIMIZER_CLASS_NAME.search(last) is not None
 
 

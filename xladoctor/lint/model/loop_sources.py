@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ class LoopSources:
         if isinstance(node, cst.While):
             return False
         return any(
-            self._flow.value(item).is_loader
-            or know.LOADER_NAME.search((dotted_text(item) or "").rpartition(".")[2])
+            self._flow.value(item).is_loader or know.LOADER_NAME.search(last_name(item))
             for item in self._sources(node.iter)
         )
 

@@ -12,6 +12,8 @@ import libcst as cst
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+#: Kinds without parts: half of all nodes.
+LEAVES = frozenset([cst.Name, cst.Integer, cst.Float, cst.Imaginary, cst.Pass])
 _DEFINITIONS = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
 #: Fields that hold white space and punctuation: nothing in them is of interest.
 _TRIVIA = frozenset(
@@ -97,6 +99,8 @@ def walk(node: cst.CSTNode, *, into_functions: bool = True) -> Iterator[cst.CSTN
     while waiting:
         current = waiting.pop()
         yield current
+        if type(current) in LEAVES:
+            continue
         inner = children(current)
         if not into_functions:
             inner = [item for item in inner if type(item) not in _DEFINITIONS]
@@ -108,6 +112,14 @@ def literal_parts(value: cst.CSTNode) -> Iterator[cst.BaseExpression]:
     """The elements of a list, tuple or dictionary as it is written."""
     if isinstance(value, cst.List | cst.Tuple | cst.Dict):
         yield from (element.value for element in value.elements)
+
+
+def each_in(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The elements of a tuple or list as it is written; anything else is its only one."""
+    if isinstance(node, cst.Tuple | cst.List):
+        yield from (element.value for element in node.elements)
+    else:
+        yield node
 
 
 def names_added(made: cst.CSTNode) -> Iterator[cst.Name]:

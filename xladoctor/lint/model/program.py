@@ -25,6 +25,7 @@ from xladoctor.lint.model.purpose import (
     TRAINER_PACKAGES,
     derived_frameworks,
     found_members,
+    names_xla,
     only_asks,
     own_trainers,
     spmd_is_on,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.file import FileModel
-    from xladoctor.lint.model.syntax import Class
+    from xladoctor.lint.model.syntax import Class, Function
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,6 +105,11 @@ class Part:
     def derived(self) -> Mapping[str, str]:
         """Its classes that are built on a framework's."""
         return derived_frameworks(self.tree, self.names)
+
+    @property
+    def names_xla(self) -> bool:
+        """Whether it names an XLA device, for whoever imports torch_xla: ``x.to("xla")``."""
+        return any(names_xla(literal) for literal in self.tree.strings)
 
     @functools.cached_property
     def only_asks(self) -> bool:
@@ -203,14 +209,36 @@ class Program:
             self.tree = Forest([part.tree for part in _imported_first(self.parts)])
             names = LinkedNames(self.tree, [part.names for part in self.parts])
         self.names = names
-        beside = frozenset(self._beside())
+        self._library = library or builtin()
         self._unpacked = Unpacked(self.tree, names)
-        self.flow = Flow(self.tree, names, frozenset(self._for_xla()), library or builtin(), beside)
-        self.regions = Regions(self.tree, names, self.flow)
-        self.frequency = Frequency(self.tree, names, self.flow, self.regions)
         #: The views of its files, made by :meth:`FileModel.view`.
         self.views: dict[object, FileModel] = {}
         self._kept: dict[Class, dict[str, list[cst.BaseExpression]]] = {}
+
+    @functools.cached_property
+    def has_devices(self) -> bool:
+        """Whether any of its files is for XLA devices, or names one; else nothing runs there."""
+        return any(part.is_xla or part.names_xla for part in self.parts)
+
+    @functools.cached_property
+    def flow(self) -> Flow:
+        """What its expressions evaluate to. It costs more than all else: found when it is asked."""
+        xla, beside = frozenset(self._for_xla()), frozenset(self._beside())
+        return Flow(self.tree, self.names, xla, self._library, beside)
+
+    @functools.cached_property
+    def regions(self) -> Regions:
+        """Which loops run what, and who gets through."""
+        return Regions(self.tree, self.names, self.flow)
+
+    @functools.cached_property
+    def frequency(self) -> Frequency:
+        """How often its loops run."""
+        return Frequency(self.tree, self.names, self.flow, self.regions)
+
+    def follow(self) -> None:
+        """Find now what is found when it is asked otherwise: it may be too much, or too deep."""
+        _ = self.flow, self.regions, self.frequency
 
     def complete(self) -> None:
         """Let the nodes of all files hold what LibCST's hold: white space and punctuation too."""
@@ -224,7 +252,8 @@ class Program:
         would wait for Python's collector of circles, which looks through all of them again and
         again; once nothing holds them together, all goes as soon as nobody needs it.
         """
-        known: list[object] = [*self.views.values(), self.regions, self.flow, self.tree, self]
+        found = [vars(self)[name] for name in ("regions", "flow") if name in vars(self)]
+        known: list[object] = [*self.views.values(), *found, self.tree, self]
         for part in self.parts:
             for owner in part.tree.classes.values():
                 owner.methods.clear()
@@ -272,10 +301,13 @@ class Program:
             func.attr.value if isinstance(func, cst.Attribute) else None,
             func.value if isinstance(func, cst.Attribute) else None,
             self.tree.function_of(node),
-            self.flow.target(node),
+            self._target,
             self._unpacked.arguments(node),
             self.names.completed(func) if name in LOADERS else None,
         )
+
+    def _target(self, node: cst.Call) -> Function | Class | None:
+        return self.flow.target(node)
 
     def kept(self, owner: Class) -> Mapping[str, Sequence[cst.BaseExpression]]:
         """What the methods of a class assign to the attributes of ``self``, by their names."""

@@ -9,7 +9,8 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model.dotted import imported, is_name, string
-from xladoctor.lint.model.knowledge import DEVICE_NAME, LIGHTNING_FOR_XLA
+from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
+from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 _STARTED = "_mp_fn"
 #: What a Trainer does on TPUs alone.
 _OF_TPUS = frozenset({"get_tpu_sampler", "nested_xla_mesh_reduce", "tpu_spmd_dataloader"})
+_XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
     {"torch.device", "torch.set_default_device", "torch.autocast", "torch.amp.autocast",
@@ -79,6 +81,11 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
     if "torch" in roots and not found:
         found.update(filter(None, (_chosen(literal, tree) for literal in tree.strings)))
     return frozenset(found)
+
+
+def names_xla(literal: cst.SimpleString) -> bool:
+    """Whether a text is an XLA device by its name: ``device = "xla"``."""
+    return _XLA.match(literal.value) is not None
 
 
 def only_asks(tree: Tree, names: Names) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import (
@@ -94,7 +94,7 @@ class Schedules:
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when and not (steps and by_accumulation(test))
         if isinstance(test, cst.Attribute):  # ``self.control.should_log`` of a Trainer
-            of_control = (dotted_text(test.value) or "").rpartition(".")[2] == "control"
+            of_control = last_name(test.value) == "control"
             return when and of_control and test.attr.value in _CONTROLS
         if isinstance(test, cst.Name) and depth:
             bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []

@@ -6,7 +6,9 @@ rebuild) every piece of white space. Positions are computed when they are asked 
 
 from __future__ import annotations
 
+import abc
 import ast
+import bisect
 import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -19,6 +21,7 @@ from xladoctor.lint.model.definitions import Function as Function
 from xladoctor.lint.model.definitions import FunctionNode as FunctionNode
 from xladoctor.lint.model.definitions import Scope as Scope
 from xladoctor.lint.model.parsing import Parsed
+from xladoctor.lint.model.parts import LEAVES
 from xladoctor.lint.model.parts import children as children
 from xladoctor.lint.model.parts import walk as walk
 from xladoctor.lint.model.positions import Positions
@@ -30,8 +33,18 @@ if TYPE_CHECKING:
     from libcst.metadata import CodeRange
 
 
-def _hash_in_c() -> None:
-    """Let nodes be hashed by identity as LibCST does it, but not in Python.
+class _Kind(abc.ABCMeta):
+    """What LibCST's kinds of nodes are made of here: ``isinstance`` asks in C, not in Python.
+
+    Nobody registers other classes with them, which is what abstract classes ask for each time.
+    """
+
+    __instancecheck__ = type.__instancecheck__
+    __subclasscheck__ = type.__subclasscheck__
+
+
+def _ask_in_c() -> None:
+    """Let nodes be hashed by identity, and told apart by type, as LibCST does it but not in Python.
 
     Nodes are the keys of nearly all that is known of them: a large file asks for millions.
     """
@@ -42,9 +55,11 @@ def _hash_in_c() -> None:
         waiting.extend(kind.__subclasses__())
         if kind.__hash__ is own:
             kind.__hash__ = object.__hash__  # type: ignore[method-assign]
+        if type(kind) is abc.ABCMeta:
+            kind.__class__ = _Kind  # type: ignore[assignment]
 
 
-_hash_in_c()
+_ask_in_c()
 
 #: What the walk takes note of, beside calls and texts.
 _COLLECTED = frozenset(
@@ -56,9 +71,6 @@ _COLLECTED = frozenset(
 
 _Node = TypeVar("_Node", bound=cst.CSTNode)
 LoopNode: TypeAlias = cst.For | cst.While | cst.CompFor
-
-#: Kinds without parts, of which the walk takes no note but that they are there.
-_LEAVES = frozenset([cst.Name, cst.Integer, cst.Float, cst.Imaginary, cst.Pass])
 
 
 @dataclasses.dataclass(eq=False, slots=True)
@@ -124,6 +136,26 @@ class Tree:
             found = [node for kind in kinds for node in self.by_type.get(kind, ())]
             self._nodes[kinds] = sorted(self._of_live(found), key=self.order.__getitem__)
         return self._nodes[kinds]
+
+    def within(self, node: cst.CSTNode, kind: type[_Node]) -> Sequence[_Node]:
+        """The nodes of a type in a node, in the order of the walk: a part of all, and no new walk.
+
+        Also those that never run.
+        """
+        if kind not in self._places:
+            self._places[kind] = [self.order[one] for one in self.by_type.get(kind, ())]
+        last = node
+        while inner := children(last):
+            last = inner[-1]
+        places = self._places[kind]
+        begin = bisect.bisect_left(places, self.order[node])
+        end = bisect.bisect(places, self.order[last])
+        return self.by_type.get(kind, ())[begin:end]  # type: ignore[return-value]
+
+    @functools.cached_property
+    def _places(self) -> dict[type[cst.CSTNode], list[int]]:
+        """Where the nodes of a type come in the walk, of those that were asked for."""
+        return {}
 
     def _of_live(self, nodes: list[_Node]) -> list[_Node]:
         return [node for node in nodes if node not in self.unreached] if self.unreached else nodes
@@ -224,7 +256,7 @@ class Tree:
                 self.scopes[node] = scope
         for child in children(node):
             self.parents[child] = node
-            if type(child) in _LEAVES:  # half of all nodes
+            if type(child) in LEAVES:  # half of all nodes
                 self.scopes[child] = scope
                 if function is not None:
                     self._homes[child] = function

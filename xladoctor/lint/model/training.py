@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
 
@@ -117,7 +117,7 @@ class Training:
 
     def _scales(self, call: cst.Call) -> bool:
         """``loss_scaler(loss, optimizer)``: an object that goes backward and steps (timm)."""
-        name = (dotted_text(call.func) or "").rpartition(".")[2]
+        name = last_name(call.func)
         return bool(know.SCALER_NAME.search(name)) and any(
             self._flow.value(argument.value).kind is Kind.OPTIMIZER for argument in call.args
         )

@@ -19,8 +19,14 @@ from xladoctor.lint.model.syntax import Class, Function
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from dataclasses import dataclass as made_often
 
     import libcst as cst
+else:
+
+    def made_often(*, frozen: bool, slots: bool) -> object:
+        """A dataclass that mypy alone holds to be frozen: else it takes thrice the time to make."""
+        return dataclasses.dataclass(slots=slots, unsafe_hash=frozen)
 
 
 class Kind(enum.Enum):
@@ -53,7 +59,7 @@ class Kind(enum.Enum):
     __hash__ = object.__hash__
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@made_often(frozen=True, slots=True)
 class Instance:
     """An object of a class of this file, told apart by the call that made it (None: any)."""
 
@@ -61,7 +67,7 @@ class Instance:
     call: cst.CSTNode | None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@made_often(frozen=True, slots=True)
 class Value:
     """What is known about an expression.
 
@@ -118,7 +124,8 @@ class Value:
 
     def but(self, **changes: Any) -> Value:
         """The same value with other attributes: of one kind, the one that it counts as."""
-        return dataclasses.replace(self, roads=(), **changes)
+        known = dict(zip(_NAMES, _fields(self), strict=True))
+        return Value(**{**known, "roads": (), **changes})
 
     @property
     def is_device_tensor(self) -> bool:
@@ -145,6 +152,10 @@ class Value:
         """A plain or a device loader."""
         return self.kind in {Kind.LOADER, Kind.DEVICE_LOADER}
 
+
+_NAMES = [field.name for field in dataclasses.fields(Value)]
+#: What a value is, in the order in which one is made.
+_fields = operator.attrgetter(*_NAMES)
 
 NOTHING = Value(Kind.NOTHING)
 UNKNOWN = Value()
@@ -253,28 +264,29 @@ def _join_same(one: Value, other: Value) -> Value:
         # The places are lost, what stands in them is not.
         elements = [joined_elements(one), joined_elements(other)]
     known = [element for element in elements if element is not None]
-    joined = Value(
+    joined = (
         one.kind,
-        certain=one.certain and other.certain,
-        origin=one.origin or other.origin,
-        local=one.local or other.local,
-        alike=one.alike and other.alike,
-        on_device=one.on_device or other.on_device,
-        element=functools.reduce(join, known) if known else None,
-        items=items,
-        entries=_joined_entries(one.entries, other.entries),
-        instance=one.instance if one.instance == other.instance else None,
-        classes=_either(one, other),
-        function=one.function if one.function is other.function else None,
-        functions=_any_of(one, other),
-        makes=one.makes | other.makes,
-        type_name=one.type_name if one.type_name == other.type_name else None,
-        made_of_device=one.made_of_device and other.made_of_device,
-        boolean=one.boolean and other.boolean,
-        bound=one.bound if one.bound == other.bound else (),
+        one.certain and other.certain,
+        one.origin or other.origin,
+        one.local or other.local,
+        one.alike and other.alike,
+        one.on_device or other.on_device,
+        functools.reduce(join, known) if known else None,
+        items,
+        _joined_entries(one.entries, other.entries),
+        one.instance if one.instance == other.instance else None,
+        _either(one, other),
+        one.function if one.function is other.function else None,
+        _any_of(one, other),
+        one.makes | other.makes,
+        one.type_name if one.type_name == other.type_name else None,
+        one.made_of_device and other.made_of_device,
+        one.boolean and other.boolean,
+        one.bound if one.bound == other.bound else (),
+        (),
     )
     # Mostly the other one adds nothing; what is asked of the same object again is answered at once.
-    return one if joined.origin is one.origin and joined == one else joined
+    return one if joined == _fields(one) else Value(*joined)
 
 
 def _joined_entries(

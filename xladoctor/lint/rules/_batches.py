@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.contained import element_of, origin
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for
 from xladoctor.lint.rules._filled import is_constant
@@ -218,8 +218,7 @@ def _is_fed(model: FileModel, loop: Loop) -> bool:
     if any(model.value(part).kind is Kind.LOADER for part in parts):
         return True
     return any(
-        LOADER_NAME.search((dotted_text(part) or "").rpartition(".")[2])
-        and model.value(part).kind is Kind.UNKNOWN
+        LOADER_NAME.search(last_name(part)) and model.value(part).kind is Kind.UNKNOWN
         for part in parts
     )
 
@@ -252,8 +251,7 @@ def _made_of(model: FileModel, sources: list[cst.Name | cst.Attribute]) -> Itera
     """What is assigned to names, and to attributes that are spelled alike."""
     for part in sources:
         if isinstance(part, cst.Name):
-            bindings = model.bindings(part.value, part)
-            yield from (binding.node for binding in bindings if binding.kind == "assign")
+            yield from model.assigned_to(part)
         else:
             yield from model.assigned.get(dotted_text(part) or "", ())
 

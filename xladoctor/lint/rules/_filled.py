@@ -221,5 +221,5 @@ def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:
         and node.value.endswith("s")
         and model.value(node).kind in {Kind.UNKNOWN, Kind.CONTAINER}
         and not model.value(node).holds_device_tensor
-        and any(item.kind == "param" for item in model.bindings(node.value, node))
+        and model.is_parameter(node)
     )

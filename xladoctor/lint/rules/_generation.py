@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind
-from xladoctor.lint.model.dotted import dotted_text, is_name
-from xladoctor.lint.model.knowledge import CALLBACKS
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.frameworks import CALLBACKS
 from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
 from xladoctor.lint.rules._sources import the_source
@@ -56,7 +56,8 @@ def generations(model: FileModel) -> Iterator[CallSite]:
         return
     its_own = _ITS_OWN | _USUAL if "transformers" in packages else _ITS_OWN
     for call in model.methods("generate"):
-        if call.receiver is None or call.target is not None or _of_parent(call.receiver):
+        # ``super().generate(...)`` in a model's own ``generate`` is told where that is called.
+        if call.receiver is None or call.target is not None or model.is_super(call.receiver):
             continue
         writer = model.value(call.receiver)
         known = (writer.type_name or "").startswith("transformers.") or _of_trainer(model, call)
@@ -68,11 +69,6 @@ def generations(model: FileModel) -> Iterator[CallSite]:
         on_device = writer.kind is Kind.MODEL and writer.on_device
         if on_device or any(model.value(item).is_device_tensor for item in given):
             yield call
-
-
-def _of_parent(node: cst.BaseExpression) -> bool:
-    """``super().generate(...)`` in a model's own ``generate``: told where that is called."""
-    return isinstance(node, cst.Call) and is_name(node.func, "super")
 
 
 def _of_trainer(model: FileModel, call: CallSite) -> bool:

@@ -111,8 +111,7 @@ def _is_longest(model: FileModel, call: cst.Call, batch: str) -> bool:
 
 def _are_lengths(model: FileModel, every: cst.BaseExpression, batch: str) -> bool:
     if isinstance(every, cst.Name):
-        bindings = model.bindings(every.value, every)
-        made = bindings[0].node if len(bindings) == 1 else None
+        made = model.assigned_once(every)
         return isinstance(made, cst.ListComp) and _are_lengths(model, made, batch)
     if isinstance(every, cst.Call) and model.name(every.func) == "builtins.map":
         given = [item.value for item in every.args]
@@ -165,9 +164,7 @@ def varying_length(
         return None
     if isinstance(node, cst.Name):
         found = (
-            varying_length(model, function, binding.node, depth - 1)
-            for binding in model.bindings(node.value, node)
-            if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression)
+            varying_length(model, function, made, depth - 1) for made in model.assigned_to(node)
         )
         return next(filter(None, found), None)
     if _is_length(node) and _is_of_picked(model, node, batch):

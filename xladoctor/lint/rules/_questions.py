@@ -12,7 +12,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules._api import tolerated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import FileModel, Problem
 
@@ -29,40 +29,33 @@ def old_questions(model: FileModel, package: str) -> Iterator[Problem]:
     """
     if any(name.partition(".")[0] == _NATIVE for name in model.names.imported()):
         return
-    for node in model.nodes(cst.ImportFrom):
-        assert isinstance(node, cst.ImportFrom)
-        module = dotted_text(node.module) if node.module is not None and not node.relative else None
-        if module is None or module.partition(".")[0] != package:
+    for node, name, module, raised in _asked(model):
+        row = _questions().get(name)
+        if row is None or row["package"] != package or module.partition(".")[0] != package:
             continue
-        for alias in () if isinstance(node.names, cst.ImportStar) else node.names:
-            row = _questions().get(alias.evaluated_name)
-            if row is None or row["package"] != package or tolerated(model, node):
-                continue
-            known: Sequence[str] = row["still_in"]
+        if not tolerated(model, node):
+            gone = row["gone"].replace("ImportError", raised)
             yield model.problem(
-                alias,
-                row["asks"] if module in known else row["gone"],
+                node,
+                row["asks"] if module in row["still_in"] else gone,
                 suggestion=row["instead"],
             )
-    yield from _of_the_package(model, package)
 
 
-def _of_the_package(model: FileModel, package: str) -> Iterator[Problem]:
-    """``transformers.is_torch_tpu_available()``, asked of the package or of a module of it."""
-    for node in model.nodes(cst.Attribute):
-        assert isinstance(node, cst.Attribute)
-        row = _questions().get(node.attr.value)
-        if row is None or row["package"] != package or tolerated(model, node):
-            continue
-        module = (model.name(node) or "").rpartition(".")[0]
-        if module.partition(".")[0] != package:
-            continue
-        gone = row["gone"].replace("this raises ImportError", "this raises AttributeError")
-        yield model.problem(
-            node,
-            row["asks"] if module in row["still_in"] else gone,
-            suggestion=row["instead"],
-        )
+def _asked(model: FileModel) -> Iterator[tuple[cst.CSTNode, str, str, str]]:
+    """What may be such a function: its name, its module, and what is raised if it is gone.
+
+    Imported from a module, or asked of it: ``transformers.is_torch_tpu_available()``.
+    """
+    for node in model.nodes(cst.ImportFrom):
+        absolute = node.module is not None and not node.relative
+        module = dotted_text(node.module) if node.module is not None and absolute else None
+        for alias in () if isinstance(node.names, cst.ImportStar) or module is None else node.names:
+            yield alias, alias.evaluated_name, module or "", "ImportError"
+    for attribute in model.nodes(cst.Attribute):
+        if attribute.attr.value in _questions():
+            module = (model.name(attribute) or "").rpartition(".")[0]
+            yield attribute, attribute.attr.value, module, "AttributeError"
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import imported, is_name
-from xladoctor.lint.model.knowledge import TRAINERS
+from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.model.purpose import TRAINER_PACKAGES
 from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
@@ -70,11 +70,10 @@ def _begun_in(model: FileModel, call: CallSite) -> Class | None:
     function = call.function
     if call.method != "__init__" or function is None or function.name != "__init__":
         return None
-    owner, held = function.owner, call.receiver
-    if owner is None or not isinstance(held, cst.Call) or len(owner.bases) != 1:
+    owner = function.owner
+    if owner is None or not model.is_super(call.receiver) or len(owner.bases) != 1:
         return None
-    above = model.name(held.func) == "builtins.super"
-    return owner if above and model.name(owner.bases[0]) in TRAINERS else None
+    return owner if model.name(owner.bases[0]) in TRAINERS else None
 
 
 def _passes_all_on(model: FileModel, call: CallSite) -> bool:
@@ -149,7 +148,7 @@ def _is_itself(model: FileModel, owner: Class, node: cst.BaseExpression) -> bool
     function = model.function_of(node)
     home = function is not None and function.owner is owner and function.parameters
     if isinstance(node, cst.Call):
-        return bool(home) and model.name(node.func) == "builtins.super"
+        return bool(home) and model.is_super(node)
     return bool(home) and function is not None and is_name(node, function.parameters[0])
 
 

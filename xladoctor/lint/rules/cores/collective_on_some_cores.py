@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
-from xladoctor.lint.model.knowledge import LIGHTNING_TRAINER
+from xladoctor.lint.model.frameworks import LIGHTNING_TRAINER
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import ends_the_run, trainer_of_cores

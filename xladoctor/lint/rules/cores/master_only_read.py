@@ -217,7 +217,7 @@ def _fetches_weights(model: FileModel, call: CallSite) -> bool:
         return False
     held: list[cst.CSTNode] = [data]
     if isinstance(data, cst.Name):
-        held += [item.node for item in model.bindings(data.value, data) if item.kind == "assign"]
+        held += model.assigned_to(data)
     return any(_is_state(model, part) for node in held for part in walk(node))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Kind
-from xladoctor.lint.model.knowledge import BAR_METRICS, LIGHTNING_CALLBACKS
+from xladoctor.lint.model.frameworks import BAR_METRICS, LIGHTNING_CALLBACKS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._generation import generated

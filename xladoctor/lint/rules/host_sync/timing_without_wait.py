@@ -201,9 +201,7 @@ def _may_read(model: FileModel, call: CallSite, start: CallSite, work: CallSite)
     return any(
         isinstance(argument.value, cst.Name)
         and any(
-            order.get(binding.node, -1) > order[start.node]
-            for binding in model.bindings(argument.value.value, argument.value)
-            if binding.kind == "assign"
+            order.get(made, -1) > order[start.node] for made in model.assigned_to(argument.value)
         )
         for argument in call.node.args
     )

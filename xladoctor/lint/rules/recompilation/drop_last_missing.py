@@ -174,8 +174,7 @@ def _own_part(model: FileModel, call: CallSite) -> bool:
         return False
     nodes: list[cst.CSTNode] = [dataset]
     if isinstance(dataset, cst.Name):
-        bindings = model.bindings(dataset.value, dataset)
-        nodes += [item.node for item in bindings if item.kind == "assign"]
+        nodes += model.assigned_to(dataset)
     return any(differs(model, node) for node in nodes)
 
 

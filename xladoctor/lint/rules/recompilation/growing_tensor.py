@@ -8,13 +8,10 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import assignments, is_name
-from xladoctor.lint.model.knowledge import (
-    JOINS,
-    JOINS_AND_STACKS,
-    LIGHTNING_EVALS,
-    LIGHTNING_STEPS,
-)
+from xladoctor.lint.model.frameworks import LIGHTNING_EVALS, LIGHTNING_STEPS
+from xladoctor.lint.model.knowledge import JOINS, JOINS_AND_STACKS
 from xladoctor.lint.model.loops import HOT
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
@@ -169,7 +166,7 @@ def _changed(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         if node.func.attr.value in _LONGER | _SHORTER:
             yield node.func.value
     elif isinstance(node, cst.AssignTarget):
-        yield from _each(node.target)
+        yield from each_in(node.target)
     elif isinstance(node, cst.AugAssign | cst.AnnAssign):
         yield node.target
     elif isinstance(node, cst.Del):
@@ -181,8 +178,7 @@ def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
     if isinstance(kept, cst.Name):
         made = [binding.node for binding in model.bindings(kept.value, kept)]
     else:
-        owners = (one.owner for one in model.functions_around(kept))
-        owner = next((one for one in owners if one is not None), None)
+        owner = model.class_around(kept)
         made = list(model.kept(owner).get(kept.attr.value, ())) if owner is not None else []
     return bool(made) and all(
         isinstance(one, cst.List) or (isinstance(one, cst.Call) and not one.args) for one in made
@@ -310,7 +306,7 @@ def _starts_anew(
     for other in walk(loop):
         for bound, value in assignments(other) if other is not node else ():
             if (
-                any(same_name(part, target) for part in _each(bound))
+                any(same_name(part, target) for part in each_in(bound))
                 and not (_is_none(value) and _now_and_then(model, other, loop))
                 and not _is_first(model, other, node, target, loop)
             ):
@@ -348,14 +344,6 @@ def _tells_first(test: cst.BaseExpression, target: cst.BaseExpression, loop: cst
         named = (part for part in counted if isinstance(part, cst.Name))
         return compared.comparator.value == "0" and any(same_name(x, test.left) for x in named)
     return same_name(test.left, target) and isinstance(compared.operator, cst.Is | cst.IsNot)
-
-
-def _each(target: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The names that an assignment sets: ``kept, rest = ...`` sets two."""
-    if isinstance(target, cst.Tuple | cst.List):
-        yield from (element.value for element in target.elements)
-    else:
-        yield target
 
 
 def _is_none(node: cst.BaseExpression) -> bool:

@@ -169,7 +169,7 @@ def _made_constant(
 ) -> Iterator[tuple[cst.BaseExpression, str]]:
     """Operations on device tensors that take the counter, and its name there."""
     places: list[tuple[cst.CSTNode, str]] = [(loop.node, counter)]
-    for call in model.calls():
+    for call in map(model.call, model.within(loop.node, cst.Call)):
         function = call.target
         if isinstance(function, Function) and model.loop(call.node) is loop:
             places += [(function.node, name) for name in _handed(call, counter)]
@@ -212,22 +212,27 @@ def _counters(model: FileModel, loop: Loop) -> list[str]:
         return []
     found = [
         line.target.value
-        for line in walk(node.body, into_functions=False)
-        if isinstance(line, cst.AugAssign)
-        and isinstance(line.operator, cst.AddAssign)
+        for line in model.within(node.body, cst.AugAssign)
+        if isinstance(line.operator, cst.AddAssign)
         and isinstance(line.target, cst.Name)
         and (isinstance(line.value, cst.Integer) or model.value(line.value).kind is Kind.NUMBER)
         and model.loop(line) is loop
     ]
-    if not isinstance(node, cst.For) or _takes_models(model, node):
+    counter = _counter(model, node) if isinstance(node, cst.For) else None
+    if counter is None or not isinstance(node, cst.For) or _takes_models(model, node):
         return found
-    calls = (one for one in gone_over(model, node.iter) if isinstance(one, cst.Call))
+    return [counter, *found]
+
+
+def _counter(model: FileModel, loop: cst.For) -> str | None:
+    """The name that ``range`` or ``enumerate`` gives its numbers to."""
+    calls = (one for one in gone_over(model, loop.iter) if isinstance(one, cst.Call))
     names = [model.name(one.func) for one in calls]
-    if "builtins.range" in names and isinstance(node.target, cst.Name):
-        return [node.target.value, *found]
-    first = node.target.elements[0].value if isinstance(node.target, cst.Tuple) else None
+    if "builtins.range" in names and isinstance(loop.target, cst.Name):
+        return loop.target.value
+    first = loop.target.elements[0].value if isinstance(loop.target, cst.Tuple) else None
     counts = "builtins.enumerate" in names and isinstance(first, cst.Name)
-    return [first.value, *found] if counts and isinstance(first, cst.Name) else found
+    return first.value if counts and isinstance(first, cst.Name) else None
 
 
 def _takes_models(model: FileModel, loop: cst.For) -> bool:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _ENDS = re.compile(r"sync|mark|barrier|step|flush|callback", re.IGNORECASE)
 #: Steps that programs take on one batch before they end the graph.
 _FEW = 32
+_MAY_BE_ON_DEVICE = (cst.Name, cst.Call)
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 
 
@@ -274,7 +275,7 @@ def _uses_device(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> boo
         value = model.value(node)
         return value.is_device_tensor or (value.kind is Kind.MODEL and value.on_device)
 
-    if any(on_device(node) for node in walk(loop.node) if isinstance(node, cst.Name | cst.Call)):
+    if any(on_device(node) for kind in _MAY_BE_ON_DEVICE for node in model.within(loop.node, kind)):
         return True
     # ``for batch in loader: trainer.step(batch)``; not beside a loop that another device runs.
     return not any(call.method == "cuda" for call in calls) and any(
