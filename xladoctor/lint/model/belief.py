@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import frameworks
+from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.values import UNKNOWN, Kind, Value
 
@@ -69,7 +70,10 @@ class Belief:
             return Value(Kind.MODEL, origin=value.origin, local=value.local)
         step = self._evidence.stepped(home, name)
         if step is None:
-            return value
+            taken = self._evidence.holds_losses(home, name)
+            if taken is None:
+                return value
+            return container(Value(Kind.DEVICE_TENSOR, origin=taken, local=True))
         return Value(Kind.DEVICE_TENSOR, origin=step, local=value.local)
 
     def as_device(self, text: str, value: Value, frame: Frame) -> Value:

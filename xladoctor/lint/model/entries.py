@@ -12,18 +12,21 @@ from xladoctor.lint.model import frameworks, ignite
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.dotted import imported, is_name, last_name, string
-from xladoctor.lint.model.loops import Entry
+from xladoctor.lint.model.loops import Entry, OnXla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model.callgraph import CallGraph
+    from xladoctor.lint.model.devices import Devices
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Class, Function, Tree
 
 #: Importing it is what makes the backend "xla" of torch.distributed known.
 _XLA_BACKEND = "torch_xla.distributed.xla_backend"
+#: What no core can do alone.
+_MEETINGS = frozenset(f"{know.XM}.{name}" for name in ("rendezvous", "mesh_reduce", "all_reduce"))
 #: What begins the names of functions that bring nobody back to the file.
 _LIBRARIES = frozenset({"builtins", "torch", "torch_xla", "torchvision", "transformers"})
 
@@ -36,15 +39,22 @@ class Entries:
         names: What its names are bound to.
         flow: The values of its expressions.
         graph: Which function calls which.
+        devices: Whether code runs on XLA devices.
     """
 
     def __init__(
-        self, tree: Tree, names: Names | LinkedNames, flow: Flow, graph: CallGraph
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        flow: Flow,
+        graph: CallGraph,
+        devices: Devices,
     ) -> None:
         self._tree = tree
         self._names = names
         self._flow = flow
         self._graph = graph
+        self._devices = devices
 
     @functools.cached_property
     def all(self) -> Sequence[Entry]:
@@ -237,7 +247,7 @@ class Entries:
         owners: set[Class] = set()
         for function in self._tree.functions.values():
             here = function.outer is None and self._tree.module_of(function.node) in asking
-            if not here or self._flow.callers(function):
+            if not here or self._is_called(function):
                 continue
             owner = function.owner
             trains = any(self._reduces(call) for call in self._graph.reached(function.node))
@@ -246,6 +256,11 @@ class Entries:
                 owners.update((owner,) if owner is not None else ())
         for owner in sorted(owners, key=lambda one: self._tree.order[one.node]):
             yield from self._called_on_each_core(owner)
+
+    def _is_called(self, function: Function) -> bool:
+        """Whether the program calls a function where it may run on XLA devices."""
+        callers = self._flow.callers(function)
+        return any(self._devices.asked(call) is not OnXla.NO for call in callers)
 
     def _called_on_each_core(self, owner: Class) -> Iterator[Function]:
         """Methods of an object that each core has: what makes it there, what a Trainer calls."""
@@ -259,10 +274,21 @@ class Entries:
                 yield from () if self._flow.callers(method) else (method,)
 
     def _reduces(self, call: cst.Call) -> bool:
-        """``xm.optimizer_step(optimizer)``, as programs for several cores write it."""
-        return (
-            self._names.resolve(call.func) == f"{know.XM}.optimizer_step"
-            and given(call, 1, "barrier") is None
+        """``xm.optimizer_step(optimizer)``, as programs for several cores write it.
+
+        With ``barrier=True`` it may be one core's, but for a file in which cores meet.
+        """
+        return self._names.resolve(call.func) == f"{know.XM}.optimizer_step" and (
+            given(call, 1, "barrier") is None or self._tree.module_of(call) in self._meeting
+        )
+
+    @functools.cached_property
+    def _meeting(self) -> frozenset[cst.Module]:
+        """The files whose cores wait for each other: ``xm.rendezvous("evaluation")``."""
+        return frozenset(
+            self._tree.module_of(call)
+            for call in self._tree.calls
+            if self._names.resolve(call.func) in _MEETINGS
         )
 
     def _joins_xla(self, call: cst.Call) -> bool:

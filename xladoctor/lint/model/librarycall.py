@@ -148,7 +148,12 @@ class LibraryCalls:
             self._back.closure(arguments)
         # ``torch_xla.runtime.get_ordinal()``: a name that it never had means what it says.
         asked = _asks_for_core(name.rpartition(".")[2])
-        return UNKNOWN if asked is None else Value(asked, origin=node, local=True)
+        if asked is not None:
+            return Value(asked, origin=node, local=True)
+        # What no table knows computes on the device what it is given there (new kernels).
+        values = [value for _, value in arguments]
+        tensors = any(value.is_device_tensor for value in values)
+        return Value(Kind.DEVICE_TENSOR, origin=node) if tensors else UNKNOWN
 
     def _library(self, node: cst.Call, name: str, values: Sequence[Value]) -> Value:
         last = name.rpartition(".")[2]

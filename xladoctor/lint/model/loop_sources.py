@@ -61,6 +61,8 @@ class LoopSources:
         if isinstance(node, cst.Name) and depth:
             for made in self._passed_on(node):
                 yield from self._sources(made, depth - 1)
+        if isinstance(node, cst.NamedExpr):  # ``(bar := tqdm(batches))``
+            yield from self._sources(node.value, depth)
         if isinstance(node, cst.IfExp):  # ``tqdm(batches) if verbose else batches``
             yield from self._sources(node.body, depth)
             yield from self._sources(node.orelse, depth)

@@ -106,7 +106,8 @@ class Operators:
         if other.value != "0" or number.kind not in {Kind.UNKNOWN, Kind.NUMBER}:
             return False
         text = dotted_text(node.left) or ""
-        return self._flow.belief.believes() and bool(know.CORE_NAME.search(text.rpartition(".")[2]))
+        name = text.rpartition(".")[2].lower()
+        return self._flow.belief.believes() and bool(know.CORE_NAME.search(name))
 
 
 def combine(left: Value, right: Value, *, logical: bool = False) -> Value:

@@ -13,6 +13,7 @@ from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for
 from xladoctor.lint.rules._filled import is_constant
+from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
 
@@ -232,7 +233,9 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     if not isinstance(loop.node, cst.For) or is_given_plain(model, loop):
         return False
     sources = list(_names_in(loop.node.iter))
-    sources += [part for made in _made_of(model, sources) for part in _names_in(made)]
+    # ``DataLoader(rows, args.batch_size)`` is plain, whoever gives its settings.
+    made = [x for x in _made_of(model, sources) if not _is_called(model, x, DATA_LOADER)]
+    sources += [part for node in made for part in _names_in(node)]
     return any(
         binding.kind == "param"
         and _is_uncalled(model, part)
@@ -241,6 +244,11 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
         if isinstance(part, cst.Name)
         for binding in model.bindings(part.value, part)
     )
+
+
+def _is_called(model: FileModel, node: cst.CSTNode, name: str) -> bool:
+    """Whether a node is a call of this name."""
+    return isinstance(node, cst.Call) and model.call(node).name == name
 
 
 def _names_in(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:

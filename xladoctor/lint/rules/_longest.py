@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import only_returned
+from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._fixed import assigned
 
 if TYPE_CHECKING:
@@ -280,7 +281,16 @@ def _is_extreme(model: FileModel, call: CallSite, batch: str) -> bool:
         return False
     if len(call.positional) == 1 or call.name.startswith(("numpy.", "torch.")):
         return _hold_lengths(model, call.positional[0], batch, _DEPTH)
-    return any(_is_length(one) and _is_of_turn(model, one, batch) for one in call.positional)
+    return _goes_on(model, call) and any(
+        _is_length(one) and _is_of_turn(model, one, batch) for one in call.positional
+    )
+
+
+def _goes_on(model: FileModel, call: CallSite) -> bool:
+    """``longest = max(longest, len(x))``; ``n = min(len(x), limit)`` is one sample's length."""
+    bound = model.parent(call.node)
+    target = bound.targets[0].target if isinstance(bound, cst.Assign) else None
+    return target is not None and any(same_name(one, target) for one in call.positional)
 
 
 def _is_of_turn(model: FileModel, length: cst.BaseExpression, batch: str) -> bool:

@@ -97,6 +97,8 @@ def gone_over(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseEx
             name = model.call(one).name or ""
             if name in _HAND_ON or name.startswith(_BARS):
                 waiting.append((one.args[0].value, depth + 1))
+        elif isinstance(one, cst.NamedExpr):
+            waiting.append((one.value, depth))
         elif isinstance(one, cst.Name):
             bound = list(model.bindings(one.value, one))
             if len(bound) == 1 and isinstance(bound[0].node, cst.BaseExpression):

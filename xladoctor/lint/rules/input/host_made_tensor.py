@@ -41,6 +41,10 @@ _CONTENT = {"full": 1, "arange": 0, "linspace": 0}
 _LISTED = frozenset(
     f"torch.{name}" for name in ("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor")
 )
+#: What gives the same numbers once more, in another shape.
+_REPEATED = frozenset(
+    {"repeat", "expand", "unsqueeze", "view", "reshape", "long", "float", "tile", "squeeze"}
+)
 _OF_NUMBERS = ("torch.tensor", "torch.as_tensor")
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 
@@ -199,12 +203,11 @@ def _for_numbers(model: FileModel, node: cst.CSTNode) -> bool:
 
 
 def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
-    """``torch.from_numpy(x)`` of ``torch.from_numpy(x).float().unsqueeze(0)``."""
-    while (
-        isinstance(node, cst.Call)
-        and isinstance(node.func, cst.Attribute)
-        and isinstance(node.func.value, cst.Call)
-    ):
+    """``torch.from_numpy(x)`` of ``torch.from_numpy(x).float()``, ``x`` of ``x.repeat(n, 1)``."""
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        named = isinstance(node.func.value, cst.Name) and node.func.attr.value in _REPEATED
+        if not named and not isinstance(node.func.value, cst.Call):
+            break
         node = node.func.value
     return node
 
