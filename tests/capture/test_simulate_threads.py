@@ -24,7 +24,9 @@ def batches(index):
     # fixed numbers, others on each core
     made = torch.Generator().manual_seed(index)
     data = TensorDataset(torch.rand(12, 4, generator=made), torch.rand(12, 2, generator=made))
-    return DataLoader(data, batch_size=3)
+    # a ParallelLoader begins as it is made, and its thread asks the loader for a seed: from the
+    # core's numbers that would fall anywhere between those for the model's weights
+    return DataLoader(data, batch_size=3, generator=made)
 
 
 def train(index, loader):

@@ -307,3 +307,27 @@ def test_numpy_of_a_list_of_device_tensors():
     assert "XLA105" not in codes(
         plain.replace("import torch_xla.distributed.parallel_loader as pl", "")
     )
+
+
+@pytest.mark.parametrize(
+    ("source", "row"),
+    [
+        ("from transformers.file_utils import is_torch_tpu_available{0}\n", 2),
+        ("from transformers import Trainer, is_torch_tpu_available{0}\n", 2),
+    ],
+)
+def test_a_helper_that_only_asks_for_a_tpu_fails_at_its_import(source: str, row: int):
+    helper = "import torch\n" + source.format("")
+    used = helper + "def cores(args):\n    return 8 if is_torch_tpu_available() else args.n_gpu\n"
+    assert rows(used, "XLA905") == [row]
+    assert codes(helper) == []  # it may hand the name on, in a program that never asks
+
+
+def test_a_helper_whose_question_still_exists_is_told_nothing():
+    source = """\
+import torch
+from transformers.utils import is_torch_tpu_available
+def cores(args):
+    return 8 if is_torch_tpu_available() else args.n_gpu
+"""
+    assert codes(source) == []

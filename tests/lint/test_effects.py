@@ -16,7 +16,7 @@ from xladoctor.cli.app import main
 from xladoctor.errors import UsageError
 from xladoctor.lint import engine, fixes, library
 from xladoctor.lint.events import How
-from xladoctor.lint.library import Effect, Equal, Returns
+from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import FileModel, Kind
 
 
@@ -312,11 +312,6 @@ torch_xla.launch(main, args=(1,))
 )
 def test_weights_are_equal_by_what_is_called_not_by_words(before, after, found):
     assert ("XLA426" in codes(WEIGHTS.format(before=before, after=after))) is found
-
-
-def test_what_equals_weights_and_numbers_is_apart():
-    known = library.builtin()
-    assert not known.equalling(Equal.WEIGHTS) & known.equalling(Equal.NUMBERS)
 
 
 OWN = """

@@ -476,6 +476,9 @@ def main(folder):
     ("first", "told"),
     [
         ("model.eval()", True),
+        ("model.train(False)", True),
+        ("model.train(mode=False)", True),
+        ("model.train(True)", False),
         ("prepare(model)", True),
         ("prepare(model)\n    model.train()", False),
         ("restore(model)", False),
@@ -508,3 +511,33 @@ def score(model, loader):
         "import torch_xla\n", "import torch\nimport torch_xla\n", 1
     )
     assert "XLA320" not in codes(off)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("torch.optim.Adam(taken, lr=0.1)", True),
+        ("getattr(torch.optim, kind)(taken, lr=0.1)", True),
+        ("getattr(torch.optim, kind)(net.parameters())", True),
+        ("OPTIMIZERS[kind]([{'params': net.parameters()}], lr=0.1)", True),
+        ("optimizer_cls(filter(train, net.parameters()))", True),
+        ("getattr(helpers, kind)(taken)", False),
+    ],
+)
+def test_an_optimizer_whose_class_a_setting_names(made, told):
+    program = f"""
+        import helpers
+        import torch
+        import torch_xla
+        from choices import OPTIMIZERS, train
+
+        def main(kind, optimizer_cls):
+            net = torch.nn.Linear(8, 8)
+            taken = list(net.parameters())
+            optimizer = {made}
+            net.to(torch_xla.device())
+            return net, optimizer
+    """
+    assert ("XLA305" in codes(program)) is told
+    early = program.replace("nn.Linear(8, 8)", "nn.Linear(8, 8).to(torch_xla.device())")
+    assert "XLA305" not in codes(early)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ROOT = re.compile(
     r"torch_xla|\b(?:num_)?tpu_cores\b|tpu_num_cores|torch[._]tpu|torchax|tpu_dist"
-    r"|\bxm\.(?:xla_device|optimizer_step|mark_step)\b"
+    r"|\bxm\.(?:xla_device|optimizer_step|mark_step)\b|\bget_tpu_sampler\("
     r"|optimum\.(?:neuron|tpu)|neuronx_distributed|PJRT_DEVICE|DistributedType\.(?:XLA|TPU)"
     r"|\b(?:Single(?:Device)?)?(?:XLA|TPU)(?:FSDP|Spawn)?(?:Accelerator|Strategy)\b"
     r"|['\"](?:tpu|neuron)(?::\d+)?['\"]|\bdef _mp_fn\("

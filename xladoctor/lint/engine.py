@@ -169,7 +169,7 @@ def _program(parts: Sequence[Part], of: Library) -> Program:
     """The program of some files, with all of it that may be too much, or too deep."""
     program = Program(parts, of)
     if program.has_devices:
-        assert program.frequency
+        program.follow()
     return program
 
 

@@ -28,7 +28,8 @@ _MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax|\bdef _mp_fn
 #: Nor one without any of these: a program for XLA devices imports one of the packages, and what is
 #: said of others is about what they install, set in the environment, or silence.
 BINDS = re.compile(
-    r"torch|neuron|lightning|accelerate|transformers|optimum|environ|putenv|env-setup|install|xladoctor"
+    r"torch|neuron|lightning|accelerate|transformers|optimum|ignite|catalyst|environ|putenv|env-setup|install"
+    r"|xladoctor"
 )
 
 

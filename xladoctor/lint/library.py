@@ -169,11 +169,6 @@ class Library:
         parts = (dotted.split(".") for dotted in told)
         return frozenset(part[-1] for part in parts if part[-2][:1].isupper())
 
-    @functools.cache  # noqa: B019
-    def equalling(self, what: Equal) -> frozenset[str]:
-        """The names after which something is the same on every core."""
-        return frozenset(name.dotted for name in self.names.values() if name.equal is what)
-
 
 @functools.cache
 def _table() -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.copies import COPIES, copied_to_host
 from xladoctor.lint.events import Event, How
 from xladoctor.lint.library import Effect
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.parts import literal_parts
@@ -109,10 +110,10 @@ class Reads:
         if call.method != "log" or call.receiver is None or call.target is not None:
             return False
         value = self._model.value(call.receiver)
-        if value.type_name == know.ACCELERATOR_CLASS:
+        if value.type_name == frameworks.ACCELERATOR_CLASS:
             return True
         instance = value.instance
-        return instance is not None and not know.TRAINERS.isdisjoint(
+        return instance is not None and not frameworks.TRAINERS.isdisjoint(
             self._model.library_bases(instance.cls)
         )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import attribute_of, container
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.syntax import Class, Function
@@ -91,10 +92,10 @@ class Attributes:
             return part
         hooks = self._flow.hooks
         if node.attr.value in MODELS and (
-            hooks.is_trainer(step.owner) or hooks.inherits(step.owner, know.TRAINER_CALLBACKS)
+            hooks.is_trainer(step.owner) or hooks.inherits(step.owner, frameworks.TRAINER_CALLBACKS)
         ):
             return part.but(on_device=True)  # ``self.model`` of a Trainer, or of its callback
-        lightning = hooks.inherits(step.owner, know.LIGHTNING_MODULES)
+        lightning = hooks.inherits(step.owner, frameworks.LIGHTNING_MODULES)
         return part.but(on_device=True) if lightning and hooks.hook(step) else part
 
     def _said_by(self, node: cst.Attribute, holder: Value, frame: Frame) -> Value:
@@ -124,7 +125,7 @@ class Attributes:
         """What an attribute is by its name, where its object does not tell."""
         name = node.attr.value
         known = name in know.MASTER_ATTRIBUTES or know.MASTER_NAME.match(name)
-        if known or (name in _MASTER_ARGUMENTS and _last_of(node.value).endswith("args")):
+        if known or (name in _MASTER_ARGUMENTS and last_name(node.value).endswith("args")):
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name in know.CORE_NUMBER_ATTRIBUTES:
             return Value(Kind.CORE_NUMBER, certain=True, origin=node, local=True)
@@ -137,9 +138,9 @@ class Attributes:
             moved = self._is_moved(holder, frame)
             return Value(Kind.DEVICE_TENSOR, origin=node) if moved else UNKNOWN
         whose = holder.instance.cls if name == "trainer" and holder.instance is not None else None
-        if whose is not None and self._flow.hooks.inherits(whose, know.WITH_TRAINER):
-            return Value(Kind.OBJECT, certain=True, type_name=know.LIGHTNING_TRAINER)
-        if name in know.TRAINER_METRICS and self._flow.belief.believes():
+        if whose is not None and self._flow.hooks.inherits(whose, frameworks.WITH_TRAINER):
+            return Value(Kind.OBJECT, certain=True, type_name=frameworks.LIGHTNING_TRAINER)
+        if name in frameworks.TRAINER_METRICS and self._flow.belief.believes():
             return container(Value(Kind.DEVICE_TENSOR, origin=node, local=True))
         return self._other_attribute(node, holder)
 
@@ -191,7 +192,7 @@ class Attributes:
         if holder.kind is Kind.MODEL and know.INNER_MODELS.search(name):
             return Value(Kind.MODEL, origin=holder.origin, on_device=holder.on_device)
         guessed = self._evaluator.guess(name) if dotted_text(node) is not None else UNKNOWN
-        if guessed.kind in _NAMED_IN_SETTINGS and know.SETTINGS_NAME.search(_last_of(node.value)):
+        if guessed.kind in _NAMED_IN_SETTINGS and know.SETTINGS_NAME.search(last_name(node.value)):
             return UNKNOWN  # ``args.model`` says which
         if holder.kind is Kind.OBJECT and holder.local and guessed == UNKNOWN:
             return Value(local=True)  # ``meter.avg``
@@ -215,7 +216,7 @@ class Attributes:
         method = self._flow.classes.method(instance.cls, node.attr.value)
         if method is None:
             return self._by_any_name(instance, node)
-        if any(_last_of(one) in know.PROPERTIES for one in method.decorators):
+        if any(last_name(one) in know.PROPERTIES for one in method.decorators):
             # ``print(meter.mean)``: the call around it runs the method.
             return self._flow.enter(self._evaluator.around(node), method, instance, {}, named=True)
         return Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
@@ -232,7 +233,3 @@ class Attributes:
             call = self._evaluator.around(node)
             value = self._flow.enter(call, method, instance, given, named=True)
         return value if value is not None and value.kind in _KEPT_BY_ANY_NAME else None
-
-
-def _last_of(node: cst.BaseExpression) -> str:
-    return (dotted_text(node) or "").rpartition(".")[2]

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model import frameworks
+from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.values import UNKNOWN, Kind, Value
 
@@ -54,8 +55,8 @@ class Belief:
         value = self.as_device(name, value, frame)
         if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():
             return value
-        if name in know.ACCELERATORS and value == UNKNOWN:  # ``accelerator = build(config)``
-            return Value(Kind.OBJECT, type_name=know.ACCELERATOR_CLASS)
+        if name in frameworks.ACCELERATORS and value == UNKNOWN:  # ``accelerator = build(config)``
+            return Value(Kind.OBJECT, type_name=frameworks.ACCELERATOR_CLASS)
         home = frame.function or self._now.module
         if value.kind is Kind.DEVICE_TENSOR:
             # ``net = build(args).to(device)``
@@ -69,7 +70,10 @@ class Belief:
             return Value(Kind.MODEL, origin=value.origin, local=value.local)
         step = self._evidence.stepped(home, name)
         if step is None:
-            return value
+            taken = self._evidence.holds_losses(home, name)
+            if taken is None:
+                return value
+            return container(Value(Kind.DEVICE_TENSOR, origin=taken, local=True))
         return Value(Kind.DEVICE_TENSOR, origin=step, local=value.local)
 
     def as_device(self, text: str, value: Value, frame: Frame) -> Value:

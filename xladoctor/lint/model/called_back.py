@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import frameworks, ignite
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value
@@ -75,10 +76,15 @@ class CalledBack:
 
     def given_to(self, name: str, arguments: Arguments) -> None:
         """What a library's trainer is made of, which it calls for every batch."""
-        if name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
+        if name in {frameworks.IGNITE_TRAINER, frameworks.IGNITE_EVALUATOR}:
             self._ignite(arguments)
-        if name in know.TRAINERS:
+        if name in frameworks.TRAINERS:
             self.trained(arguments)
+        if name == ignite.SPAWN:
+            function, extra = _given(arguments, 1, "fn"), _given(arguments, 2, "args")
+            if function.function is not None:
+                given = [(None, item) for item in (ignite.CORE, *(extra.items or ()))]
+                self._calls.enter(None, function.function, function, given)
 
     def _ignite(self, arguments: Arguments) -> None:
         """``create_supervised_trainer(..., output_transform=f)`` hands ``f`` the step's tensors."""
@@ -101,7 +107,7 @@ class CalledBack:
                 if method is not None:
                     bound = net.but(instance=instance)
                     self._calls.enter(None, method, bound, [("**", container(tensor))])
-        for name in (know.GIVEN_TO_STEP, know.GIVEN_TO_EVAL):
+        for name in (frameworks.GIVEN_TO_STEP, frameworks.GIVEN_TO_EVAL):
             function = _given(arguments, None, name)
             if function.function is not None:
                 given = [(None, tensor)] * 2

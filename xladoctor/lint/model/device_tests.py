@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import is_name, string
+from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.unreached import combined, is_logic
@@ -80,7 +80,7 @@ class DeviceTests:
             known = self.truth(bound, depth - 1) if bound is not None else None
             if known is not None:
                 return known
-        if self._is_torch_xla(test):
+        if self._is_torch_xla(test) or self._is_imported(test):
             return True
         if self._stays_none(test):
             return False
@@ -101,6 +101,28 @@ class DeviceTests:
             return all(self._asked(one) is OnXla.NO for one in given if one is not None)
         finally:
             self._open.discard(node.value)
+
+    def _is_imported(self, node: cst.BaseExpression) -> bool:
+        """``FOUND = True`` behind ``import torch_xla`` in a ``try``, else ``FOUND = False``."""
+        if not isinstance(node, cst.Name):
+            return False
+        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        found = [item.node for item in bindings if is_name(item.node, "True")]
+        missing = [item.node for item in bindings if is_name(item.node, "False")]
+        known = bool(found) and bool(missing) and len(found) + len(missing) == len(bindings)
+        return known and all(map(self._behind_import, found))
+
+    def _behind_import(self, node: cst.CSTNode) -> bool:
+        """Whether a node runs where the imports of torch_xla of its ``try`` have not failed."""
+        above = list(self._tree.ancestors(node))
+        tried = next((one for one in above if isinstance(one, cst.Try)), None)
+        if tried is None or not (tried.body in above or tried.orelse in above):
+            return False
+        return any(
+            tried.body in self._tree.ancestors(one)
+            and any(name.partition(".")[0] == "torch_xla" for name in imported(one))
+            for one in self._tree.imports
+        )
 
     def _bound(self, name: cst.Name) -> cst.BaseExpression | None:
         bindings = self._names.lookup(name.value, self._tree.scopes[name]) or []

@@ -31,6 +31,7 @@ _CAUGHT = frozenset(
      "AttributeError", "AssertionError"}
 )  # fmt: skip
 
+_XLA = "torch_xla."
 #: What chooses the device for a program.
 _CHOOSES = frozenset(
     {"accelerate", "Accelerator", "lightning", "pytorch_lightning", "Fabric", "Trainer", "ignite"}
@@ -100,6 +101,8 @@ class Devices:
             around = self._function(function.outer) if function.outer is not None else None
             same = set(through) if None not in through else set()
             called = same.pop() if len(same) == 1 else OnXla.MAYBE if same else None
+            if called is OnXla.NO and self._has_other_callers(function, calls):
+                called = OnXla.MAYBE
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
 
@@ -107,6 +110,27 @@ class Devices:
         """``if is_sagemaker_mp_enabled(): def gather(x)``: only other devices ever have it."""
         defined = [function.node, *([function.owner.node] if function.owner is not None else ())]
         return any(guard.runs is OnXla.NO for node in defined for guard in self._guards(node))
+
+    def _has_other_callers(self, function: Function, calls: Iterable[cst.Call]) -> bool:
+        """Whether what is called for other devices alone is written for XLA devices too.
+
+        A function that calls torch_xla, or an object with such methods that others use.
+        """
+        if function in self._asks_xla or function.owner not in self._asks_xla:
+            return function in self._asks_xla
+        homes = (self._tree.function_of(call) for call in calls)
+        return all(home is None or home.owner is not function.owner for home in homes)
+
+    @functools.cached_property
+    def _asks_xla(self) -> frozenset[Function | Class]:
+        """The functions that call torch_xla, and the classes with such a method."""
+        found: set[Function | Class] = set()
+        for call in self._tree.calls if self._imports else ():
+            function = self._tree.function_of(call)
+            if function is not None and (self._names.resolve(call.func) or "").startswith(_XLA):
+                found.update(function.around)
+                found.update(one.owner for one in function.around if one.owner is not None)
+        return frozenset(found)
 
     @functools.cached_property
     def _for_gpus(self) -> frozenset[Class | None]:

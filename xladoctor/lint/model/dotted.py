@@ -169,6 +169,11 @@ def string(node: cst.SimpleString) -> str | bytes:
     return node.evaluated_value
 
 
+def last_name(node: cst.BaseExpression) -> str:
+    """The last name of a chain of attributes, or a name by itself; "" of anything else."""
+    return (dotted_text(node) or "").rpartition(".")[2]
+
+
 def text_of(node: cst.CSTNode | None) -> str | None:
     """The text that an expression is, if it is written as one."""
     value = string(node) if isinstance(node, cst.SimpleString) else None

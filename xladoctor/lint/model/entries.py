@@ -8,21 +8,25 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model import frameworks, ignite
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
-from xladoctor.lint.model.dotted import dotted_text, imported, is_name, string
-from xladoctor.lint.model.loops import Entry
+from xladoctor.lint.model.dotted import imported, is_name, last_name, string
+from xladoctor.lint.model.loops import Entry, OnXla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model.callgraph import CallGraph
+    from xladoctor.lint.model.devices import Devices
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Class, Function, Tree
 
 #: Importing it is what makes the backend "xla" of torch.distributed known.
 _XLA_BACKEND = "torch_xla.distributed.xla_backend"
+#: What no core can do alone.
+_MEETINGS = frozenset(f"{know.XM}.{name}" for name in ("rendezvous", "mesh_reduce", "all_reduce"))
 #: What begins the names of functions that bring nobody back to the file.
 _LIBRARIES = frozenset({"builtins", "torch", "torch_xla", "torchvision", "transformers"})
 
@@ -35,15 +39,22 @@ class Entries:
         names: What its names are bound to.
         flow: The values of its expressions.
         graph: Which function calls which.
+        devices: Whether code runs on XLA devices.
     """
 
     def __init__(
-        self, tree: Tree, names: Names | LinkedNames, flow: Flow, graph: CallGraph
+        self,
+        tree: Tree,
+        names: Names | LinkedNames,
+        flow: Flow,
+        graph: CallGraph,
+        devices: Devices,
     ) -> None:
         self._tree = tree
         self._names = names
         self._flow = flow
         self._graph = graph
+        self._devices = devices
 
     @functools.cached_property
     def all(self) -> Sequence[Entry]:
@@ -62,6 +73,8 @@ class Entries:
                     alone.add(self._tree.module_of(call))
                 elif function is not None:
                     found.append(Entry(function, call))
+            elif (by_ignite := self._by_ignite(call)) is not None:
+                found.append(Entry(by_ignite, call))
             elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
                 found.append(Entry(self._graph.home[call], call))
         if not found:
@@ -71,7 +84,8 @@ class Entries:
             found.extend(
                 Entry(self._graph.home[call], call)
                 for call in self._tree.calls
-                if self._names.resolve(call.func) in know.TRAINERS and self._knows_backend(call)
+                if self._names.resolve(call.func) in frameworks.TRAINERS
+                and self._knows_backend(call)
             )
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.
@@ -99,6 +113,13 @@ class Entries:
             *self._of_each_core(found),
             *(Entry(function, None) for function in started),
         ]
+
+    def _by_ignite(self, call: cst.Call) -> Function | None:
+        """``parallel.run(train)`` in a file for XLA devices, unless for another backend."""
+        start = ignite.start(call, self._names, self._flow.value)
+        if start is None or start.for_others or not self._flow.belief.believes(call):
+            return None
+        return self._flow.value(start.function).function
 
     def _leads_away(self, entry: Entry) -> bool:
         """Whether the cores take no step here, but hand what they are given to what is not here.
@@ -134,7 +155,7 @@ class Entries:
         calls = [
             call
             for call in self._tree.calls
-            if self._names.resolve(call.func) == know.ACCELERATOR_CLASS
+            if self._names.resolve(call.func) == frameworks.ACCELERATOR_CLASS
             and self._graph.home[call] is not None
             and self._flow.belief.believes(call)
         ]
@@ -172,8 +193,8 @@ class Entries:
         """Whether an assignment binds Accelerate's object, by its annotation or its name."""
         target = node.target if isinstance(node, cst.AnnAssign) else node.targets[0].target
         written = node.annotation.annotation if isinstance(node, cst.AnnAssign) else None
-        named = _last_of(target) in know.ACCELERATORS
-        typed = written is not None and self._names.resolve(written) == know.ACCELERATOR_CLASS
+        named = last_name(target) in frameworks.ACCELERATORS
+        typed = written is not None and self._names.resolve(written) == frameworks.ACCELERATOR_CLASS
         return (typed or named) and self._knows_accelerate(node)
 
     def _of_accelerator(self, call: cst.Call) -> bool:
@@ -181,7 +202,7 @@ class Entries:
         holder = call.func.value if isinstance(call.func, cst.Attribute) else None
         return (
             holder is not None
-            and _last_of(holder) in know.ACCELERATORS
+            and last_name(holder) in frameworks.ACCELERATORS
             and self._knows_accelerate(call)
         )
 
@@ -226,7 +247,7 @@ class Entries:
         owners: set[Class] = set()
         for function in self._tree.functions.values():
             here = function.outer is None and self._tree.module_of(function.node) in asking
-            if not here or self._flow.callers(function):
+            if not here or self._is_called(function):
                 continue
             owner = function.owner
             trains = any(self._reduces(call) for call in self._graph.reached(function.node))
@@ -235,6 +256,11 @@ class Entries:
                 owners.update((owner,) if owner is not None else ())
         for owner in sorted(owners, key=lambda one: self._tree.order[one.node]):
             yield from self._called_on_each_core(owner)
+
+    def _is_called(self, function: Function) -> bool:
+        """Whether the program calls a function where it may run on XLA devices."""
+        callers = self._flow.callers(function)
+        return any(self._devices.asked(call) is not OnXla.NO for call in callers)
 
     def _called_on_each_core(self, owner: Class) -> Iterator[Function]:
         """Methods of an object that each core has: what makes it there, what a Trainer calls."""
@@ -248,10 +274,21 @@ class Entries:
                 yield from () if self._flow.callers(method) else (method,)
 
     def _reduces(self, call: cst.Call) -> bool:
-        """``xm.optimizer_step(optimizer)``, as programs for several cores write it."""
-        return (
-            self._names.resolve(call.func) == f"{know.XM}.optimizer_step"
-            and given(call, 1, "barrier") is None
+        """``xm.optimizer_step(optimizer)``, as programs for several cores write it.
+
+        With ``barrier=True`` it may be one core's, but for a file in which cores meet.
+        """
+        return self._names.resolve(call.func) == f"{know.XM}.optimizer_step" and (
+            given(call, 1, "barrier") is None or self._tree.module_of(call) in self._meeting
+        )
+
+    @functools.cached_property
+    def _meeting(self) -> frozenset[cst.Module]:
+        """The files whose cores wait for each other: ``xm.rendezvous("evaluation")``."""
+        return frozenset(
+            self._tree.module_of(call)
+            for call in self._tree.calls
+            if self._names.resolve(call.func) in _MEETINGS
         )
 
     def _joins_xla(self, call: cst.Call) -> bool:
@@ -287,7 +324,3 @@ class Entries:
         cores = given(call, 2, "nprocs") or given(call, None, "num_processes")
         debug = given(call, None, "debug_single_process")
         return (isinstance(cores, cst.Integer) and cores.value == "1") or (is_name(debug, "True"))
-
-
-def _last_of(node: cst.BaseExpression) -> str:
-    return (dotted_text(node) or "").rpartition(".")[2]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.syntax import Function
@@ -42,6 +43,10 @@ _OF_MOVED = frozenset({"state_dict", "load_state_dict", "zero_grad"})
 #: Terms of a loss that are losses themselves ("kl_loss", "l_gan"), and what they are weighed with.
 _TERM = re.compile(r"(^|_)loss(_|\d|$)|^l_|loss$", re.IGNORECASE)
 _WEIGHT = re.compile(r"weight|coef|scale|ratio|lambda|factor|alpha|beta|fn$|func", re.IGNORECASE)
+#: Dictionaries of losses.
+_LOSSES = re.compile(r"(^|_)loss(es)?(_|$)", re.IGNORECASE)
+#: The method of a Trainer whose first result is differentiated.
+_COMPUTES = "compute_loss"
 _SUMS = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 
 
@@ -61,6 +66,14 @@ class Evidence:
         """The call that takes the step for which a name of a function is differentiated."""
         names = self._differentiated.get(home)
         return None if names is None or name not in names else self._step(home)
+
+    def holds_losses(self, home: Home, name: str) -> cst.CSTNode | None:
+        """What takes the loss out of a dictionary of losses that a function calls so.
+
+        ``losses = criterion(...)``, ``loss = losses["total"]``, ``loss.backward()``: where one of
+        them is on the device, all are.
+        """
+        return self._held.get(home, {}).get(name) if _LOSSES.search(name) else None
 
     def is_model(self, home: Home, text: str, *, moved: bool) -> bool:
         """Whether a function asks a name (or dotted text) for what only modules have.
@@ -133,7 +146,7 @@ class Evidence:
         for call in self._tree.calls:
             if isinstance(call.func, cst.Attribute) and call.func.attr.value == "backward":
                 holder = dotted_text(call.func.value) or ""
-                if call.args and holder.rpartition(".")[2] in know.ACCELERATORS:
+                if call.args and holder.rpartition(".")[2] in frameworks.ACCELERATORS:
                     found.setdefault(self._home(call), call)
         return found
 
@@ -150,6 +163,30 @@ class Evidence:
             names = found.get(self._home(node))
             if names is not None and names & set(_bound(node)):
                 names.update(_terms(node.value))
+        return {home: frozenset(names) for home, names in found.items()}
+
+    @functools.cached_property
+    def _held(self) -> dict[Home, dict[str, cst.CSTNode]]:
+        found: dict[Home, dict[str, cst.CSTNode]] = {}
+        for node in self._tree.nodes(cst.Assign):
+            assert isinstance(node, cst.Assign)
+            home = self._home(node)
+            names = {*self._differentiated.get(home, ()), *self._returned.get(home, ())}
+            held = _dictionary(node.value) if names & set(_bound(node)) else None
+            if held is not None:
+                found.setdefault(home, {})[held] = node.value
+        return found
+
+    @functools.cached_property
+    def _returned(self) -> dict[Home, frozenset[str]]:
+        """What ``compute_loss`` of a Trainer gives back: it is differentiated there."""
+        found: dict[Home, set[str]] = {}
+        for node in self._tree.nodes(cst.Return):
+            assert isinstance(node, cst.Return)
+            home, given = self._home(node), node.value
+            if not isinstance(home, Function) or home.name != _COMPUTES or home.owner is None:
+                continue
+            found.setdefault(home, set()).update(_first_of(given))
         return {home: frozenset(names) for home, names in found.items()}
 
     @functools.cached_property
@@ -207,6 +244,33 @@ def _backward_of(call: cst.Call) -> Iterator[str]:
         source = source.left
     if isinstance(source, cst.Name):
         yield source.value
+
+
+def _first_of(given: cst.BaseExpression | None) -> Iterator[str]:
+    """``loss`` of ``return (loss, outputs) if return_outputs else loss``."""
+    if isinstance(given, cst.IfExp):
+        yield from _first_of(given.body)
+        yield from _first_of(given.orelse)
+    elif isinstance(given, cst.Tuple) and given.elements:
+        yield from _first_of(given.elements[0].value)
+    elif isinstance(given, cst.Name):
+        yield given.value
+
+
+def _dictionary(value: cst.BaseExpression) -> str | None:
+    """``losses`` of ``losses["total"]`` and ``losses.pop("total")``."""
+    if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.args:
+        taken = value.func.attr.value in {"pop", "get"}
+        return dotted_text(value.func.value) if taken and _is_text(value.args[0].value) else None
+    if isinstance(value, cst.Subscript) and len(value.slice) == 1:
+        index = value.slice[0].slice
+        named = isinstance(index, cst.Index) and _is_text(index.value)
+        return dotted_text(value.value) if named else None
+    return None
+
+
+def _is_text(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.SimpleString)
 
 
 def _bound(node: cst.Assign | cst.AugAssign) -> Iterator[str]:

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.model.spelling import Spelling
 from xladoctor.lint.model.syntax import Class
@@ -197,6 +198,15 @@ class FileCode:
         scope = self._program.tree.scopes[node]
         return self._program.names.lookup(name, scope) or []
 
+    def assigned_to(self, name: cst.Name) -> Sequence[cst.BaseExpression]:
+        """What is assigned to a name where it stands, whatever else it is bound to."""
+        made = (item.node for item in self.bindings(name.value, name) if item.kind == "assign")
+        return [node for node in made if isinstance(node, cst.BaseExpression)]
+
+    def is_parameter(self, name: cst.Name) -> bool:
+        """Whether a name is a parameter, whatever else it is bound to."""
+        return any(item.kind == "param" for item in self.bindings(name.value, name))
+
     def assigned_once(self, name: cst.Name) -> cst.BaseExpression | None:
         """What a name is bound to where it stands, if that is one assignment alone."""
         bindings = self.bindings(name.value, name)
@@ -277,6 +287,20 @@ class FileCode:
         """The functions around a node, innermost first."""
         function = self.function_of(node)
         return iter(()) if function is None else function.around
+
+    def with_parameter(self, name: cst.Name) -> Function | None:
+        """The innermost function around a name that has a parameter of that name."""
+        functions = self.functions_around(name)
+        return next((x for x in functions if name.value in (*x.parameters, *x.keyword_only)), None)
+
+    def class_around(self, node: cst.CSTNode) -> Class | None:
+        """The class in whose methods, or in functions in them, a node stands."""
+        owners = (function.owner for function in self.functions_around(node))
+        return next((owner for owner in owners if owner is not None), None)
+
+    def is_super(self, node: cst.CSTNode | None) -> bool:
+        """Whether an expression is ``super()``."""
+        return is_super(node, self._program.names)
 
     def is_module(self, owner: Class) -> bool:
         """Whether the objects of a class are models, by its bases here and in linked files."""

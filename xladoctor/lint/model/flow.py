@@ -94,7 +94,7 @@ class Flow:
         self.statements = Statements(self, self.evaluator)
         self._parameters = Parameters(self)
         self._trials = Trials(tree, xla, beside)
-        self.hooks = Hooks(tree, names)
+        self.hooks = Hooks(tree, names, self.classes)
         self._helpers = 0
         self._waiting: dict[Context, None] = {}
         self._entered: set[Function] = set()

@@ -86,7 +86,7 @@ class Guards:
         parent = self._tree.parents.get(node)
         if parent is None or type(parent) in _FUNCTION_TYPES:
             if isinstance(parent, cst.FunctionDef) and node is parent.body:
-                return tuple(self._decorating(parent))
+                return (*self._decorating(parent), *self._defining(parent))
             return ()
         outer = self._known[parent]
         if type(parent) not in _GUARDING:
@@ -100,6 +100,10 @@ class Guards:
             dotted = self._names.resolve(written) or dotted_text(written) or ""
             if know.ON_MASTER.match(dotted.rpartition(".")[2]):
                 yield Guard(function, written, when=True, written=written, inside=True, master=True)
+
+    def _defining(self, function: cst.FunctionDef) -> Iterator[Guard]:
+        """``if rank == 0: def save(): ...``: the others do not have it."""
+        return (guard for guard in self.around(function) if guard.master is True)
 
     def _added(self, parent: cst.CSTNode, child: cst.CSTNode) -> Iterator[Guard]:
         if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:

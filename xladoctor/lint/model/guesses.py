@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.values import UNKNOWN, Kind, Value
 
@@ -23,8 +24,8 @@ def said_by_name(name: str) -> Value:
         return Value(Kind.MODEL)
     if know.MASTER_NAME.match(name):
         return Value(Kind.IS_MASTER, local=True)
-    if name in know.ACCELERATORS:
-        return Value(Kind.OBJECT, type_name=know.ACCELERATOR_CLASS)
-    if name in know.FABRICS:
-        return Value(Kind.OBJECT, type_name=know.FABRIC_CLASS)
+    if name in frameworks.ACCELERATORS:
+        return Value(Kind.OBJECT, type_name=frameworks.ACCELERATOR_CLASS)
+    if name in frameworks.FABRICS:
+        return Value(Kind.OBJECT, type_name=frameworks.FABRIC_CLASS)
     return UNKNOWN

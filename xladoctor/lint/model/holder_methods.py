@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model.contained import container, element_of, modules, under, updated
 from xladoctor.lint.model.dotted import text_of
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Value, join
@@ -77,7 +77,7 @@ class HolderMethods:
             return join(element_of(receiver), arguments[1][1])
         if name in {"get", "pop", "popleft", "popitem", "setdefault"}:
             key = text_of(node.args[0].value) if node.args else None
-            return UNKNOWN if key in know.FLAGS_OF_BATCHES else under(receiver, key)
+            return UNKNOWN if key in frameworks.FLAGS_OF_BATCHES else under(receiver, key)
         if name in {"index", "count", "keys"}:
             return NUMBER if name != "keys" else container(NUMBER)
         return UNKNOWN

@@ -8,11 +8,13 @@ A class is a model by what it inherits from, also where the base is a library's 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor import patterns
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container, dictionary
 from xladoctor.lint.model.dotted import is_name
@@ -23,6 +25,7 @@ from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from xladoctor.lint.model.classes import Classes
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Function, Tree
 
@@ -90,11 +93,13 @@ class Hooks:
     Args:
         tree: The syntax of the file or files.
         names: What their names are bound to.
+        classes: What is known of their classes.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames) -> None:
+    def __init__(self, tree: Tree, names: Names | LinkedNames, classes: Classes) -> None:
         self._tree = tree
         self._names = names
+        self._classes = classes
         self._bases: dict[Class, tuple[str, ...]] = {}
         self._used: dict[Function, frozenset[str]] = {}
         self._trainers: dict[Class, bool] = {}
@@ -125,23 +130,15 @@ class Hooks:
     def is_trainer(self, cls: Class) -> bool:
         """Whether it is built on the Trainer of transformers, or is a copy of it."""
         if cls not in self._trainers:  # asked of every call of a method
-            copy = self._methods(cls) >= know.OF_TRAINERS
-            self._trainers[cls] = copy or self.inherits(cls, know.TRAINERS)
+            own = (one.methods for one in (cls, *self._classes.above(cls)))
+            copy = frameworks.OF_TRAINERS.issubset(itertools.chain.from_iterable(own))
+            self._trainers[cls] = copy or self.inherits(cls, frameworks.TRAINERS)
         return self._trainers[cls]
-
-    def _methods(self, cls: Class, depth: int = _DEEPEST) -> set[str]:
-        """The names of its methods, of those of its bases in the program too."""
-        found = set(cls.methods)
-        for base in cls.bases if depth else ():
-            outer = self._names.definition(base)
-            if isinstance(outer, Class) and outer is not cls:
-                found |= self._methods(outer, depth - 1)
-        return found
 
     def is_module(self, cls: Class) -> bool:
         """Whether its objects are models."""
         return any(
-            base in know.MODULES or base in know.LIGHTNING_MODULES or is_library_model(base)
+            base in know.MODULES or base in frameworks.LIGHTNING_MODULES or is_library_model(base)
             for base in self.bases(cls)
         )
 
@@ -159,7 +156,7 @@ class Hooks:
         if owner is None:
             return None
         for bases, steps, evals in _HOOKS:
-            of_trainer = bases is know.TRAINERS
+            of_trainer = bases is frameworks.TRAINERS
             if function.name in steps | evals and (
                 self.is_trainer(owner) if of_trainer else self.inherits(owner, bases)
             ):
@@ -201,19 +198,21 @@ class Hooks:
         owner = function.owner
         if owner is None or index == 0:
             return None
-        if function.name in _EPOCH_ENDS and self.inherits(owner, know.LIGHTNING_MODULES):
+        if function.name in _EPOCH_ENDS and self.inherits(owner, frameworks.LIGHTNING_MODULES):
             # What the steps have given back, of this core's batches: tensors, numbers, arrays.
             return container(container(Value(local=True))) if index == 1 else None
         name = param.name.value
         if self.hook(function) is None and not self.is_of_model(function):
-            hears = function.name.startswith("on_") and self.inherits(owner, know.TRAINER_CALLBACKS)
+            hears = function.name.startswith("on_") and self.inherits(
+                owner, frameworks.TRAINER_CALLBACKS
+            )
             return self._trained_model() if hears and name == "model" else None
         if self.is_trainer(owner):
             return _of_trainer(name)
-        if self.inherits(owner, know.CALLBACKS):
+        if self.inherits(owner, frameworks.CALLBACKS):
             return self._of_callback(name, function)
-        steps = know.LIGHTNING_STEPS | know.LIGHTNING_EVALS
-        if function.name in steps and self.inherits(owner, know.LIGHTNING_MODULES):
+        steps = frameworks.LIGHTNING_STEPS | frameworks.LIGHTNING_EVALS
+        if function.name in steps and self.inherits(owner, frameworks.LIGHTNING_MODULES):
             passed = self._of_lightning(function, index)
             # ``batch: dict[str, Any]``: the framework has moved what stands in it.
             dictionary = passed is not None and index == 1 and self._is_host(param)
@@ -223,7 +222,7 @@ class Hooks:
     def passed_beside(self, function: Function) -> Value | None:
         """What ``**kwargs`` of a callback of a Trainer holds: the model, among others."""
         owner = function.owner
-        if owner is None or not self.inherits(owner, know.TRAINER_CALLBACKS):
+        if owner is None or not self.inherits(owner, frameworks.TRAINER_CALLBACKS):
             return None
         return dictionary([("model", self._trained_model()), (None, UNKNOWN)])
 
@@ -266,7 +265,7 @@ class Hooks:
     def _lightning(self) -> frozenset[Class]:
         """The modules of Lightning that the program has."""
         every = self._tree.classes.values()
-        return frozenset(cls for cls in every if self.inherits(cls, know.LIGHTNING_MODULES))
+        return frozenset(cls for cls in every if self.inherits(cls, frameworks.LIGHTNING_MODULES))
 
     def _trained_model(self) -> Value:
         """What a Trainer gives its callbacks: one of the models that the program makes."""
@@ -351,10 +350,14 @@ def _given_to_layer(call: cst.Call, method: Function) -> str:
 
 
 _HOOKS = (
-    (know.LIGHTNING_MODULES, know.LIGHTNING_STEPS, know.LIGHTNING_EVALS),
-    (know.LIGHTNING_CALLBACKS, know.LIGHTNING_STEPS, know.LIGHTNING_EVALS),
-    (know.TRAINERS, know.TRAINER_STEPS, know.TRAINER_EVALS),
-    (know.TRAINER_CALLBACKS, know.TRAINER_CALLBACK_STEPS, know.TRAINER_CALLBACK_EVALS),
+    (frameworks.LIGHTNING_MODULES, frameworks.LIGHTNING_STEPS, frameworks.LIGHTNING_EVALS),
+    (frameworks.LIGHTNING_CALLBACKS, frameworks.LIGHTNING_STEPS, frameworks.LIGHTNING_EVALS),
+    (frameworks.TRAINERS, frameworks.TRAINER_STEPS, frameworks.TRAINER_EVALS),
+    (
+        frameworks.TRAINER_CALLBACKS,
+        frameworks.TRAINER_CALLBACK_STEPS,
+        frameworks.TRAINER_CALLBACK_EVALS,
+    ),
 )
 
 

@@ -12,6 +12,7 @@ from xladoctor.lint.model.values import Arguments, Instance, Kind, Value
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.frames import Frame
+    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Function
 
 
@@ -32,7 +33,7 @@ def of_base(
     """
     name, holder = func.attr.value, func.value
     if type(holder) is cst.Call:
-        owner = _around(frame) if flow.names.resolve(holder.func) == "builtins.super" else None
+        owner = _around(frame) if is_super(holder, flow.names) else None
         method = flow.classes.inherited(owner, name) if owner is not None else None
         if owner is None or method is None:
             return None
@@ -46,6 +47,11 @@ def of_base(
     if method is None or method.is_static:
         return None
     return method, arguments[0][1], arguments[1:]
+
+
+def is_super(node: cst.CSTNode | None, names: Names | LinkedNames) -> bool:
+    """``super()``."""
+    return type(node) is cst.Call and names.resolve(node.func) == "builtins.super"
 
 
 def _around(frame: Frame) -> Class | None:

@@ -17,10 +17,11 @@ from xladoctor.lint.model.contained import (
     loader,
     modules,
 )
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.python_functions import PythonFunctions
+from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.tensor_functions import TensorFunctions
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, likely
 from xladoctor.lint.model.wrappers import meant
@@ -147,7 +148,12 @@ class LibraryCalls:
             self._back.closure(arguments)
         # ``torch_xla.runtime.get_ordinal()``: a name that it never had means what it says.
         asked = _asks_for_core(name.rpartition(".")[2])
-        return UNKNOWN if asked is None else Value(asked, origin=node, local=True)
+        if asked is not None:
+            return Value(asked, origin=node, local=True)
+        # What no table knows computes on the device what it is given there (new kernels).
+        values = [value for _, value in arguments]
+        tensors = any(value.is_device_tensor for value in values)
+        return Value(Kind.DEVICE_TENSOR, origin=node) if tensors else UNKNOWN
 
     def _library(self, node: cst.Call, name: str, values: Sequence[Value]) -> Value:
         last = name.rpartition(".")[2]
@@ -242,14 +248,15 @@ def _trains_parameters(node: cst.Call) -> bool:
 
 def makes_optimizer(node: cst.Call) -> bool:
     """``opt_class(net.parameters(), **settings)``: of a class that a setting names."""
-    first = node.args[0].value if node.args else None
-    asked = first.func if isinstance(first, cst.Call) else None
-    if not isinstance(asked, cst.Attribute) or asked.attr.value != "parameters":
-        return False
     made = node.func.value if isinstance(node.func, cst.Subscript) else node.func
     if isinstance(made, cst.Call) and dotted_text(made.func) == "getattr" and made.args:
         return (dotted_text(made.args[0].value) or "").endswith("optim")
-    last = (dotted_text(made) or "").rpartition(".")[2]
+    # ``filter(trained, net.parameters())``, ``[{"params": net.parameters()}]``
+    first = walk(node.args[0].value) if node.args else ()
+    asked = (part.func for part in first if isinstance(part, cst.Call))
+    if not any(isinstance(x, cst.Attribute) and x.attr.value == "parameters" for x in asked):
+        return False
+    last = last_name(made)
     return know.OPTIMIZER_CLASS_NAME.search(last) is not None
 
 

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ class LoopSources:
         if isinstance(node, cst.While):
             return False
         return any(
-            self._flow.value(item).is_loader
-            or know.LOADER_NAME.search((dotted_text(item) or "").rpartition(".")[2])
+            self._flow.value(item).is_loader or know.LOADER_NAME.search(last_name(item))
             for item in self._sources(node.iter)
         )
 
@@ -62,6 +61,8 @@ class LoopSources:
         if isinstance(node, cst.Name) and depth:
             for made in self._passed_on(node):
                 yield from self._sources(made, depth - 1)
+        if isinstance(node, cst.NamedExpr):  # ``(bar := tqdm(batches))``
+            yield from self._sources(node.value, depth)
         if isinstance(node, cst.IfExp):  # ``tqdm(batches) if verbose else batches``
             yield from self._sources(node.body, depth)
             yield from self._sources(node.orelse, depth)

@@ -12,7 +12,7 @@ from xladoctor.lint.model.loops import Loop, LoopKind
 from xladoctor.lint.model.nesting import Nesting
 from xladoctor.lint.model.per_batch import CalledPerBatch
 from xladoctor.lint.model.syntax import walk
-from xladoctor.lint.model.training import Training, method, steps_environment
+from xladoctor.lint.model.training import Training, method, steps_environment, steps_one_of
 from xladoctor.lint.model.turns import counts_micro_steps, last_of
 from xladoctor.lint.model.values import UNKNOWN, Kind
 from xladoctor.lint.model.without_gradients import WithoutGradients
@@ -93,6 +93,8 @@ class Loops:
             and not _over_settings(loop)
             and not self._tests.hold(loop)
         }
+        parts = {loop for loop in steps if self._over_optimizers(loop)}
+        steps = steps - parts | {outer for part in parts if (outer := self._around[part])}
         steps |= {outer for loop in steps if (outer := self._of_micro_steps(loop)) is not None}
         kinds: dict[LoopNode, LoopKind] = {}
         for node in self._tree.loops:
@@ -115,6 +117,15 @@ class Loops:
         if not isinstance(over, cst.Call) or not counts_micro_steps(over, self._names.resolve):
             return None
         return self._around[over]
+
+    def _over_optimizers(self, node: LoopNode) -> bool:
+        """``for optimizer in optimizers: optimizer.step()``: parts of one step, not steps."""
+        if not isinstance(node, cst.For):
+            return False
+        own = {part.value for part in walk(node.target) if isinstance(part, cst.Name)}
+        inside = (inner for inner in self._nesting.inside[node] if isinstance(inner, cst.Call))
+        trains = [call for call in inside if self._training.trains(call)]
+        return bool(trains) and all(steps_one_of(call, own) for call in trains)
 
     def _is_rollout(self, node: LoopNode) -> bool:
         """``action = policy(state)``, ``state = env.step(action)``, both in each turn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.frames import Frame, join_env
 from xladoctor.lint.model.values import NOTHING, UNKNOWN, Instance, Kind, Value, join
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 PLACED = " placed"
 #: What holds for every attribute that has a name nobody has written.
 ANY = " any"
+#: What a module takes in the place of a buffer.
+_OF_BUFFERS = frozenset({Kind.CPU_TENSOR, Kind.DEVICE_TENSOR})
 
 
 class Memory:
@@ -122,6 +125,8 @@ class Memory:
     def _store(self, instance: Instance, name: str, value: Value, anew: bool) -> None:
         place = (instance, name)
         before = None if anew else self._now.found.attributes.get(place)
+        if before is not None and before.type_name == know.PARAMETER and value.kind in _OF_BUFFERS:
+            return  # a module takes a tensor in the place of its buffer: it moves with it
         self._now.found.attributes[place] = value if before is None else join(before, value)
 
     def place(self, module: Value) -> None:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import frameworks, ignite
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import all_moved, as_output, container, element_of
-from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.dotted import dotted_text, last_name, string
 from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
+from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.tensor_methods import TensorMethods
-from xladoctor.lint.model.trainers import STEPS_ALONE, is_super, trainer_gives
+from xladoctor.lint.model.trainers import STEPS_ALONE, trainer_gives
 from xladoctor.lint.model.values import (
     NUMBER,
     UNKNOWN,
@@ -156,7 +158,7 @@ class MethodEvaluator:
             return _prepared(
                 self._named(node, arguments) if self._flow.belief.believes() else arguments
             )
-        if arguments and name in know.FABRIC_METHODS and _is_fabric(node, receiver):
+        if arguments and name in frameworks.FABRIC_METHODS and _is_fabric(node, receiver):
             return self._fabric(node, name, arguments)
         if know.MOVER.search(name) and any(value.kind is Kind.DEVICE for _, value in arguments):
             return all_moved(arguments[0][1], node)
@@ -209,7 +211,8 @@ class MethodEvaluator:
         if name == "run" and arguments and arguments[0][1].function is not None:
             function = arguments[0][1]  # MpSerialExecutor().run(make_dataset)
             assert function.function is not None
-            return self._calls.enter(None, function.function, function, ())
+            bound = ignite.given_to_run(receiver, arguments)
+            return self._calls.enter(None, function.function, function, bound)
         if name in know.MASTER_ATTRIBUTES:  # ``trainer.is_world_process_zero()``
             return Value(Kind.IS_MASTER, certain=True, origin=node, local=True)
         if name == "from_pretrained" and know.MODEL_NAME.search(_last(node.func)):
@@ -251,7 +254,7 @@ class MethodEvaluator:
         else:
             owner = receiver.instance.cls if receiver.instance is not None else None
         if owner is None:
-            return receiver.type_name in know.TRAINERS
+            return receiver.type_name in frameworks.TRAINERS
         return self._flow.hooks.is_trainer(owner)
 
     @functools.cached_property
@@ -267,7 +270,7 @@ class MethodEvaluator:
         named: list[tuple[str | None, Value]] = []
         for argument, (keyword, value) in zip(node.args, arguments, strict=True):
             if value.kind is Kind.UNKNOWN:
-                text = (dotted_text(argument.value) or "").rpartition(".")[2]
+                text = last_name(argument.value)
                 value = (
                     Value(Kind.LOADER, origin=argument)
                     if know.LOADER_NAME.search(text)
@@ -358,7 +361,10 @@ def _prepared(arguments: Arguments) -> Value:
 
 
 def _is_fabric(node: cst.Call, receiver: Value) -> bool:
-    return receiver.type_name == know.FABRIC_CLASS or _last(node.func).lower() in know.FABRICS
+    return (
+        receiver.type_name == frameworks.FABRIC_CLASS
+        or _last(node.func).lower() in frameworks.FABRICS
+    )
 
 
 def _last(func: cst.BaseExpression) -> str:

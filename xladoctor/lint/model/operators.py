@@ -34,9 +34,8 @@ class Operators:
         self._evaluator = evaluator
         self._flow = evaluator.flow
 
-    def augmented(self, node: cst.AugAssign, frame: Frame) -> Value:
-        """What ``target += value`` leaves in the target."""
-        before = self._evaluator.evaluate(node.target, frame)
+    def augmented(self, node: cst.AugAssign, before: Value, frame: Frame) -> Value:
+        """What ``target += value`` leaves in the target, which held another value before."""
         logical = type(node.operator) in _LOGICAL_ASSIGN
         return combine(before, self._evaluator.evaluate(node.value, frame), logical=logical)
 
@@ -107,7 +106,8 @@ class Operators:
         if other.value != "0" or number.kind not in {Kind.UNKNOWN, Kind.NUMBER}:
             return False
         text = dotted_text(node.left) or ""
-        return self._flow.belief.believes() and bool(know.CORE_NAME.search(text.rpartition(".")[2]))
+        name = text.rpartition(".")[2].lower()
+        return self._flow.belief.believes() and bool(know.CORE_NAME.search(name))
 
 
 def combine(left: Value, right: Value, *, logical: bool = False) -> Value:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model.memory import PLACED
 from xladoctor.lint.model.values import (
     UNKNOWN,
@@ -81,7 +81,7 @@ class Parameters:
         hooks = self._flow.hooks
         return (
             hooks.hook(method) is not None
-            and hooks.inherits(owner, know.LIGHTNING_MODULES)
+            and hooks.inherits(owner, frameworks.LIGHTNING_MODULES)
             and self._flow.belief.believes()
         )
 
@@ -90,8 +90,8 @@ class Parameters:
     ) -> Value:
         """What a parameter holds that no call in the program gives."""
         hears = function.owner if index == 1 and param.name.value == "trainer" else None
-        if hears is not None and self._flow.hooks.inherits(hears, know.LIGHTNING_CALLBACKS):
-            return Value(Kind.OBJECT, certain=True, type_name=know.LIGHTNING_TRAINER)
+        if hears is not None and self._flow.hooks.inherits(hears, frameworks.LIGHTNING_CALLBACKS):
+            return Value(Kind.OBJECT, certain=True, type_name=frameworks.LIGHTNING_TRAINER)
         given = (
             self._flow.hooks.given(function, index, param) if self._flow.belief.believes() else None
         )

@@ -114,6 +114,14 @@ def literal_parts(value: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         yield from (element.value for element in value.elements)
 
 
+def each_in(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The elements of a tuple or list as it is written; anything else is its only one."""
+    if isinstance(node, cst.Tuple | cst.List):
+        yield from (element.value for element in node.elements)
+    else:
+        yield node
+
+
 def names_added(made: cst.CSTNode) -> Iterator[cst.Name]:
     """The names in an expression of nothing but sums, products and quotients of names."""
     parts = list(walk(made)) if isinstance(made, cst.BinaryOperation) else []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import calls
+from xladoctor.lint.model import calls, frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.syntax import Class
@@ -48,15 +48,15 @@ class CalledPerBatch:
         for call in self._tree.calls:
             name = self._names.resolve(call.func)
             given = {x.keyword.value if x.keyword else "": x.value for x in reversed(call.args)}
-            if name in know.TRAINERS or self._is_trainer(call):
+            if name in frameworks.TRAINERS or self._is_trainer(call):
                 found.update(self._of_trainer(given))
                 continue
-            if name in know.EVALUATED_BY:
-                place, keyword = know.EVALUATED_BY[name]
+            if name in frameworks.EVALUATED_BY:
+                place, keyword = frameworks.EVALUATED_BY[name]
                 node = calls.given(call, place, keyword)
-            elif name in know.IGNITE_ENGINES:
+            elif name in frameworks.IGNITE_ENGINES:
                 node = given.get("process_function", given.get(""))
-            elif name in {know.IGNITE_TRAINER, know.IGNITE_EVALUATOR}:
+            elif name in {frameworks.IGNITE_TRAINER, frameworks.IGNITE_EVALUATOR}:
                 node = given.get("output_transform")
             else:
                 continue
@@ -65,7 +65,7 @@ class CalledPerBatch:
                 trains = any(
                     self._training.trains(inner) for inner in self._graph.calls_in(function)
                 )
-                is_step = name == know.IGNITE_TRAINER or trains
+                is_step = name == frameworks.IGNITE_TRAINER or trains
                 found[function] = LoopKind.STEP if is_step else LoopKind.EVAL
         return found
 
@@ -85,7 +85,7 @@ class CalledPerBatch:
             method = self._flow.classes.method(instance.cls, "forward")
             if method is not None and self._flow.hooks.is_module(instance.cls):
                 yield method, LoopKind.STEP
-        kinds = {know.GIVEN_TO_STEP: LoopKind.STEP, know.GIVEN_TO_EVAL: LoopKind.EVAL}
+        kinds = {frameworks.GIVEN_TO_STEP: LoopKind.STEP, frameworks.GIVEN_TO_EVAL: LoopKind.EVAL}
         for name, kind in kinds.items():
             function = self._flow.value(given[name]).function if name in given else None
             if function is not None:

@@ -236,6 +236,10 @@ class Program:
         """How often its loops run."""
         return Frequency(self.tree, self.names, self.flow, self.regions)
 
+    def follow(self) -> None:
+        """Find now what is found when it is asked otherwise: it may be too much, or too deep."""
+        _ = self.flow, self.regions, self.frequency
+
     def complete(self) -> None:
         """Let the nodes of all files hold what LibCST's hold: white space and punctuation too."""
         for part in self.parts:

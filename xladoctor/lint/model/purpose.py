@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
+from xladoctor.lint.model import ignite
 from xladoctor.lint.model.dotted import imported, is_name, string
-from xladoctor.lint.model.knowledge import DEVICE_NAME, LIGHTNING_FOR_XLA
+from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
+from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
 _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 #: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
 _STARTED = "_mp_fn"
+#: What a Trainer does on TPUs alone.
+_OF_TPUS = frozenset({"get_tpu_sampler", "nested_xla_mesh_reduce", "tpu_spmd_dataloader"})
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
@@ -70,6 +74,8 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
         return frozenset({target} if concerned else ())
     found = set(family.of_imports(imported))
     if family.TORCH_XLA not in found and _frameworks_on_xla(tree, names, roots):
+        found.add(family.TORCH_XLA)
+    if ignite.PACKAGE in roots and any(string(one) == ignite.BACKEND for one in tree.strings):
         found.add(family.TORCH_XLA)
     if family.TORCH_XLA not in found and "torch" in roots and _wraps_xla(tree, names):
         found.add(family.TORCH_XLA)
@@ -188,7 +194,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     """Whether a file imports a framework and asks it for TPU cores, which means torch_xla."""
     if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & _TRAIN_TORCH):
         return False
-    words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla"}
+    words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla", "XRT_TPU_CONFIG"}
     if any(
         f"{name}.".startswith(f"{one}.") for name in names.imported() for one in _PACKAGES_ON_XLA
     ):
@@ -202,6 +208,8 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     ):
         return True
     imported = {name.rpartition(".")[2] for name in names.imported()}
+    if "transformers" in roots and any(_is_of_tpus(names, call) for call in tree.calls):
+        return True
     if imported & LIGHTNING_FOR_XLA or (
         "DistributedType" in imported and _asks_for_xla(tree, names)
     ):
@@ -222,6 +230,16 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         or any(_is_key(literal, tree) for literal in tree.strings if string(literal) in _CORES)
         or any(map(_option_for_cores, tree.calls))
     )
+
+
+def _is_of_tpus(names: Names, call: cst.Call) -> bool:
+    """``get_tpu_sampler(dataset)``: what transformers has for TPUs and for nothing else.
+
+    Also ``transformers.trainer.xm.mark_step()``, of the module that it imports itself.
+    """
+    package, *rest = (names.resolve(call.func) or "").split(".")
+    own = bool(rest) and (rest[-1] in _OF_TPUS or "xm" in rest[:-1])
+    return own and package == "transformers"
 
 
 def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:

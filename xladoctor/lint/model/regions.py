@@ -54,7 +54,7 @@ class Regions:
         self._rarity = Rarity(tree, names, flow, self.guards, self._is_within)
         #: Whether code runs on XLA devices.
         self.devices = self.guards.devices
-        self.entries = Entries(tree, names, flow, self.graph)
+        self.entries = Entries(tree, names, flow, self.graph, self.devices)
         self.cores = EveryCore(
             tree, names, flow, self.graph, self.entries, self.closures, self.guards
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import (
@@ -33,6 +33,8 @@ _DEPTH = 2
 _FORCES = frozenset(
     ["force", "forced", "save", "last", "final", "done", "stop", "best", "milestone", "checkpoint"]
 )
+#: Words of a count of steps, of which a training takes thousands.
+_STEPS = frozenset({"step", "steps", "iteration", "iterations"})
 #: What the Trainer of transformers is asked to do behind a step, now and then.
 _CONTROLS = frozenset(
     ["should_log", "should_save", "should_evaluate", "should_epoch_stop", "should_training_stop"]
@@ -88,11 +90,11 @@ class Schedules:
                 if steps and by_accumulation(test.left):
                     return False
                 return equal is when and self._counts(test) and not self._stands_still(test.left)
-            return when and self._wraps(test)
+            return when and (self._wraps(test) or self._in_first_steps(test))
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when and not (steps and by_accumulation(test))
         if isinstance(test, cst.Attribute):  # ``self.control.should_log`` of a Trainer
-            of_control = (dotted_text(test.value) or "").rpartition(".")[2] == "control"
+            of_control = last_name(test.value) == "control"
             return when and of_control and test.attr.value in _CONTROLS
         if isinstance(test, cst.Name) and depth:
             bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
@@ -103,6 +105,18 @@ class Schedules:
                 for item in bindings
             )
         return False
+
+    def _in_first_steps(self, test: cst.Comparison) -> bool:
+        """``if self.state.global_step < 5:``; ``while step < 5:`` has no more turns than that.
+
+        Nor may a loop over ``i`` have.
+        """
+        named = (dotted_text(test.left) or "").rpartition(".")[2]
+        if not _first_few(test) or _STEPS.isdisjoint(words(named)):
+            return False
+        asking = (cst.If, cst.IfExp, cst.While)
+        around = (one for one in self._tree.ancestors(test) if isinstance(one, asking))
+        return not isinstance(next(around, None), cst.While)
 
     def _of_layers(self, test: cst.BaseExpression) -> bool:
         """``for i, layer in enumerate(self.layers): if i == 0:``, which each step comes to."""

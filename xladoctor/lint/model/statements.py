@@ -23,6 +23,7 @@ from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.narrowing import Narrowing
 from xladoctor.lint.model.records import HOLDERS
+from xladoctor.lint.model.replaced import after, replaced
 from xladoctor.lint.model.unreached import truth
 from xladoctor.lint.model.values import NUMBER, Instance, Kind, Value, defined, join
 
@@ -89,6 +90,18 @@ class Statements:
         over = self._evaluator.evaluate(node.iter, frame)
         each = _element(node.target, iterated(self._flow, node.iter, over))
         self._loop(node, frame, lambda: self.assign(node.target, each, frame))
+        self._replace_all(node, each, frame)
+
+    def _replace_all(self, node: cst.For, each: Value, frame: Frame) -> None:
+        """``for name, x in batch.items(): batch[name] = x.to(device)``: all of the batch is new."""
+        found = replaced(node)
+        if found is None or frame.dead:
+            return
+        holder, part = found
+        self.assign(node.target, each, frame)
+        now = after(self._evaluator.evaluate(holder, frame), self._evaluator.evaluate(part, frame))
+        if now is not None:
+            self.assign(holder, now, frame)
 
     def _while(self, node: cst.While, frame: Frame) -> None:
         self._loop(node, frame, lambda: self._evaluator.evaluate(node.test, frame))
@@ -155,7 +168,12 @@ class Statements:
             self.assign(target.target, value, frame)
 
     def _augmented(self, node: cst.AugAssign, frame: Frame) -> None:
-        self.assign(node.target, self._evaluator.operators.augmented(node, frame), frame)
+        before = self._evaluator.evaluate(node.target, frame)
+        value = self._evaluator.operators.augmented(node, before, frame)
+        held = isinstance(node.target, cst.Attribute)
+        if held and before.kind is value.kind is Kind.DEVICE_TENSOR:
+            return  # in place: a buffer stays what it is, and moves with its module
+        self.assign(node.target, value, frame)
 
     def _annotated(self, node: cst.AnnAssign, frame: Frame) -> None:
         if node.value is not None:

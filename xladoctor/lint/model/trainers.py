@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from xladoctor.lint.model.contained import any_on_device, container
 from xladoctor.lint.model.values import Arguments, Kind, Value
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model.names import LinkedNames, Names
+    import libcst as cst
 
 #: Attributes that hold the model that is trained.
 MODELS = frozenset({"model", "model_wrapped"})
@@ -57,8 +55,3 @@ def trainer_gives(
     if name == "_wrap_model":
         return Value(Kind.MODEL, origin=node, on_device=True)
     return None
-
-
-def is_super(node: cst.BaseExpression, names: Names | LinkedNames) -> bool:
-    """``super()``."""
-    return type(node) is cst.Call and names.resolve(node.func) == "builtins.super"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 #: How many calls deep it may do so.
 _DEPTH = 3
+#: Methods of every model that take tensors and compute nothing.
+_KEEP_TENSORS = frozenset(
+    {"load_state_dict", "register_buffer", "register_parameter", "set_input_embeddings"}
+)
 
 
 class Training:
@@ -113,7 +117,7 @@ class Training:
 
     def _scales(self, call: cst.Call) -> bool:
         """``loss_scaler(loss, optimizer)``: an object that goes backward and steps (timm)."""
-        name = (dotted_text(call.func) or "").rpartition(".")[2]
+        name = last_name(call.func)
         return bool(know.SCALER_NAME.search(name)) and any(
             self._flow.value(argument.value).kind is Kind.OPTIMIZER for argument in call.args
         )
@@ -125,13 +129,22 @@ class Training:
         target = self.graph.called(call)
         if target is None:
             asked = method(call)
-            return (
-                bool(know.FORWARD_METHODS.search(asked))
-                and self._flow.value(call.func.value).kind is Kind.MODEL  # type: ignore[attr-defined]
-            )
+            if not asked or self._flow.value(call.func.value).kind is not Kind.MODEL:  # type: ignore[attr-defined]
+                return False
+            return bool(know.FORWARD_METHODS.search(asked)) or self._takes_batch(call, asked)
         if depth == 0 or target is self.graph.home[call]:
             return False
         return any(self.asks_model(inner, depth - 1) for inner in self.graph.calls_in(target))
+
+    def _takes_batch(self, call: cst.Call, asked: str) -> bool:
+        """``net.fill_queue(batch)``: what a method of a model nobody has read is given tensors for.
+
+        Modules of torch take tensors in few methods that compute nothing.
+        """
+        return asked not in _KEEP_TENSORS and any(
+            not argument.star and self._flow.value(argument.value).holds_device_tensor
+            for argument in call.args
+        )
 
 
 def steps_environment(call: cst.Call) -> bool:
@@ -145,3 +158,15 @@ def steps_environment(call: cst.Call) -> bool:
 def method(call: cst.Call) -> str:
     """The method that a call is of, "" for a plain name."""
     return call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
+
+
+def steps_one_of(call: cst.Call, names: set[str]) -> bool:
+    """``optimizer.step()``, ``xm.optimizer_step(optimizer)``: a step of one of these names."""
+    asked = method(call)
+    if asked == "step":
+        stepped = call.func.value  # type: ignore[attr-defined]
+    elif asked in {"optimizer_step", "reduce_gradients"} and call.args:
+        stepped = call.args[0].value
+    else:
+        return False
+    return isinstance(stepped, cst.Name) and stepped.value in names

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.dotted import last_name, string
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.values import Kind
 from xladoctor.lint.model.words import words
@@ -201,7 +201,7 @@ def counts_micro_steps(
 
 def names_accumulation(node: cst.BaseExpression) -> bool:
     """``args.gradient_accumulation_steps``: a number of batches of one step, by its name."""
-    return bool(_ACCUMULATES.search((dotted_text(node) or "").rpartition(".")[2]))
+    return bool(_ACCUMULATES.search(last_name(node)))
 
 
 def names_in(node: cst.CSTNode) -> set[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
+from xladoctor.lint.model.frameworks import LIGHTNING_EVALS
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow

@@ -48,6 +48,7 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``reached(node)``              the calls in a node and in the functions they run
 ``methods(*names)``            CallSites of ``x.name(...)`` whatever x is
 ``nodes(*types)``              every node of the file (of these types), in source order
+``within(node, type)``         the nodes of a type in a node, without a walk
 ``name(expr)``                 dotted original of what an expression names, or None
 ``named``                      expressions by the dotted originals that they name
 ``value(expr)``                Value: kind, certain, origin, local, element, items
@@ -68,6 +69,7 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``spelled(dotted, node)``      how the file can write a name there ("xm.mark_step"), or None
 ``linked``                     models of the linted files that it imports or that import it
 ``bindings(name, node)``       the ways in which a name gets its meaning at a node
+``assigned_to(name)``          what is assigned to a name where it stands
 ``replace``, ``remove_...``    edits for fixes; ``add_import("import torch_xla")``
 =============================  ============================================================
 

@@ -9,10 +9,11 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.contained import element_of, origin
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for
 from xladoctor.lint.rules._filled import is_constant
+from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
 
@@ -218,8 +219,7 @@ def _is_fed(model: FileModel, loop: Loop) -> bool:
     if any(model.value(part).kind is Kind.LOADER for part in parts):
         return True
     return any(
-        LOADER_NAME.search((dotted_text(part) or "").rpartition(".")[2])
-        and model.value(part).kind is Kind.UNKNOWN
+        LOADER_NAME.search(last_name(part)) and model.value(part).kind is Kind.UNKNOWN
         for part in parts
     )
 
@@ -233,7 +233,9 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     if not isinstance(loop.node, cst.For) or is_given_plain(model, loop):
         return False
     sources = list(_names_in(loop.node.iter))
-    sources += [part for made in _made_of(model, sources) for part in _names_in(made)]
+    # ``DataLoader(rows, args.batch_size)`` is plain, whoever gives its settings.
+    made = [x for x in _made_of(model, sources) if not _is_called(model, x, DATA_LOADER)]
+    sources += [part for node in made for part in _names_in(node)]
     return any(
         binding.kind == "param"
         and _is_uncalled(model, part)
@@ -244,6 +246,11 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     )
 
 
+def _is_called(model: FileModel, node: cst.CSTNode, name: str) -> bool:
+    """Whether a node is a call of this name."""
+    return isinstance(node, cst.Call) and model.call(node).name == name
+
+
 def _names_in(node: cst.CSTNode) -> Iterator[cst.Name | cst.Attribute]:
     return (part for part in walk(node) if isinstance(part, cst.Name | cst.Attribute))
 
@@ -252,8 +259,7 @@ def _made_of(model: FileModel, sources: list[cst.Name | cst.Attribute]) -> Itera
     """What is assigned to names, and to attributes that are spelled alike."""
     for part in sources:
         if isinstance(part, cst.Name):
-            bindings = model.bindings(part.value, part)
-            yield from (binding.node for binding in bindings if binding.kind == "assign")
+            yield from model.assigned_to(part)
         else:
             yield from model.assigned.get(dotted_text(part) or "", ())
 

@@ -60,6 +60,7 @@ SETTINGS = frozenset(
 _STARTS = {"torch_xla.distributed.xla_multiprocessing.spawn": 5, "torch_xla.launch": 2}
 #: Words of a line that says from which core it comes.
 _CORE_WORDS = re.compile(r"\b(core|device|ordinal|process|rank|replica|worker)s?\b")
+_PLAIN_TEXT = (cst.SimpleString, cst.ConcatenatedString)
 _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})
 
 
@@ -181,6 +182,8 @@ def tells_core(model: FileModel, node: cst.CSTNode) -> bool:
 def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
     """Whether what is shown or written says from which core it comes: then it was meant."""
     nodes = list(shown)
+    if all(_is_plain(node) for node in nodes):
+        return False  # the same line on each core, whatever its words are
     parts = [part for node in nodes for part in _shown(model, node)]
     if any(tells_core(model, part) or _is_text_of_core(model, part) for part in parts):
         return True
@@ -191,6 +194,14 @@ def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
         if isinstance(part, cst.SimpleString | cst.FormattedStringText)
     )
     return any(_CORE_WORDS.search(text) for text in texts)
+
+
+def _is_plain(node: cst.CSTNode) -> bool:
+    """A text with nothing in it that could be another one on each core."""
+    return all(
+        isinstance(part, _PLAIN_TEXT) or not isinstance(part, cst.BaseExpression)
+        for part in walk(node)
+    )
 
 
 def _is_text_of_core(model: FileModel, node: cst.CSTNode) -> bool:

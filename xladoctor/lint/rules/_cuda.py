@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, OnXla
+from xladoctor.lint.model import Class, OnXla, walk
+from xladoctor.lint.model.turns import last_of
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Function
@@ -22,8 +23,13 @@ def runs_with_xla(model: FileModel, node: cst.CSTNode) -> bool:
     with the second only where a file that speaks of XLA calls it; of what nobody is seen to call,
     where such files alone import it.
     """
-    if model.on_xla(node) is not OnXla.YES or model.in_unit_test(node):
+    if model.in_unit_test(node):
         return False  # a test says itself what it is for
+    where = model.on_xla(node)
+    if where is OnXla.MAYBE and _behind_branch_for_xla(model, node):
+        return True
+    if where is not OnXla.YES:
+        return False
     if model.says_xla(node):
         return True
     importers = _importers(model)
@@ -35,6 +41,30 @@ def runs_with_xla(model: FileModel, node: cst.CSTNode) -> bool:
         return True
     called = any(model.callers(one) or _makers(model, one) for one in seen)
     return not called and bool(importers) and all(_brings(model, x, function) for x in importers)
+
+
+def _behind_branch_for_xla(model: FileModel, node: cst.CSTNode) -> bool:
+    """``if is_torch_xla_available(): world = xr.world_size()``, and then ``.to("cuda")``.
+
+    A function that does something on XLA devices first runs the rest of it there too.
+    """
+    function = model.function_of(node)
+    if function is None or not isinstance(function.node, cst.FunctionDef):
+        return False
+    around = set(model.tree.ancestors(node))
+    for part in walk(function.node.body, into_functions=False):
+        if not isinstance(part, cst.If) or part in around or model.parent(part) not in around:
+            continue
+        if model.on_xla(part.body.body[0]) is not OnXla.YES or _leaves(part.body):
+            continue
+        calls = (one for one in walk(part.body) if isinstance(one, cst.Call))
+        if any((model.name(one.func) or "").startswith("torch_xla.") for one in calls):
+            return True
+    return False
+
+
+def _leaves(body: cst.BaseSuite) -> bool:
+    return isinstance(last_of(body), cst.Return | cst.Raise | cst.Continue | cst.Break)
 
 
 def _importers(model: FileModel) -> list[FileModel]:

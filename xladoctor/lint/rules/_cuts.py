@@ -50,9 +50,7 @@ def _named_in(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseEx
     """What the names in an expression are bound to."""
     for part in walk(node):
         if isinstance(part, cst.Name):
-            for binding in model.bindings(part.value, part):
-                if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
-                    yield binding.node
+            yield from model.assigned_to(part)
 
 
 def _may_be_on_host(model: FileModel, node: cst.BaseExpression) -> bool:

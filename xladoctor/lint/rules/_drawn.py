@@ -43,11 +43,7 @@ def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cs
             continue
         seen.add(node)
         if isinstance(node, cst.Name):
-            waiting.extend(
-                item.node
-                for item in model.bindings(node.value, node)
-                if isinstance(item.node, cst.BaseExpression) and item.kind == "assign"
-            )
+            waiting.extend(model.assigned_to(node))
         elif isinstance(node, cst.Attribute):
             waiting.extend(_kept(model, node))
         elif isinstance(node, cst.IfExp):

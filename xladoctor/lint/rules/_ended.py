@@ -128,12 +128,6 @@ def _started_between(
         call.function is function
         and call.node not in inside
         and in_order(model, end, call.node, node)
-        and any(_waits_in_graph(model, inner) for inner in model.reached(call.node))
+        and any(waits_in_graph(model, inner) for inner in model.reached(call.node))
         for call in model.calls()
     )
-
-
-def _waits_in_graph(model: FileModel, call: CallSite) -> bool:
-    """Whether a collective waits in the graph until that is run."""
-    name = model.effects.name(call)
-    return name is not None and name.pending

@@ -14,7 +14,7 @@ from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cores import differs, is_main, starts_anew
 from xladoctor.lint.rules._exact import around, in_order
-from xladoctor.lint.rules._sources import of_parameter
+from xladoctor.lint.rules._sources import is_made_in, of_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +28,10 @@ _NOT_WEIGHTS = frozenset({"save", "loader", "bn", "norm", "batchnorm", "batch"})
 _LOADS_FILE = frozenset({"load", "resume", "restore"})
 #: How many calls up a seed is looked for.
 _DEPTH = 3
-#: Libraries whose random numbers no weights are drawn from.
+#: Libraries, and objects, whose random numbers no weights are drawn from.
+_SOURCES = frozenset(
+    ("torch.Generator", "random.Random", "numpy.random.RandomState", "numpy.random.default_rng")
+)
 _OTHER_NUMBERS = ("numpy.", "random.", "builtins.", "torch.cuda.", "tensorflow.", "jax.")
 
 
@@ -90,8 +93,17 @@ def _seeded(model: FileModel) -> Iterator[Seed]:
                 own = any(_is_own(model, argument.value) for argument in call.node.args)
                 apart = (_apart(model, other) for other in inner if not _hands_on(other))
                 yield Seed(call, own or any(apart))
+        elif _of_one_source(model, call):
+            continue
         elif _unread(model, call) and words(call.last) & _SEEDS and not _stays_behind(model, call):
             yield Seed(call, any(_is_own(model, argument.value) for argument in call.node.args))
+
+
+def _of_one_source(model: FileModel, call: CallSite) -> bool:
+    """``torch.Generator().manual_seed(0)``: numbers of its own, of which no weights are drawn."""
+    if call.name is not None or call.receiver is None:
+        return False
+    return call.method == "manual_seed" or is_made_in(model, call.receiver, _SOURCES)
 
 
 def _hands_on(call: CallSite) -> bool:

@@ -34,7 +34,8 @@ _GENERATORS = frozenset(
 )
 _DRAWS = frozenset(
     {"random", "integers", "randint", "randrange", "uniform", "choice", "choices", "sample",
-     "beta", "betavariate", "normal", "gauss", "binomial", "exponential", "rand", "permutation"}
+     "beta", "betavariate", "normal", "gauss", "binomial", "exponential", "rand", "permutation",
+     "standard_normal"}
 )  # fmt: skip
 #: Names and functions from where a number is used to where it is drawn.
 _NAMES = 5
@@ -70,22 +71,14 @@ def made_by(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
         return model.call(node)
     if not isinstance(node, cst.Name):
         return None
-    bindings = model.bindings(node.value, node)
-    if len(bindings) != 1 or bindings[0].kind != "assign":
-        return None
-    made = bindings[0].node
+    made = model.assigned_once(node)
     return model.call(made) if isinstance(made, cst.Call) else None
 
 
 def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
     """What is assigned to a name, all of it; empty if it is bound in any other way too."""
-    bindings = model.bindings(name.value, name)
-    values = [
-        item.node
-        for item in bindings
-        if item.kind == "assign" and isinstance(item.node, cst.BaseExpression)
-    ]
-    return values if len(values) == len(bindings) else []
+    values = [*model.assigned_to(name)]
+    return values if len(values) == len(model.bindings(name.value, name)) else []
 
 
 def throws_dice(model: FileModel) -> bool:

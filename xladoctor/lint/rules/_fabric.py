@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model import frameworks
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.rules._lightning import class_of, for_xla, several_cores
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def _launched(model: FileModel) -> frozenset[Function]:
 
 def is_fabric(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether an expression is Fabric, by its value or by what programs call it."""
-    last = (dotted_text(node) or "").rpartition(".")[2].lower()
-    return model.value(node).type_name == know.FABRIC_CLASS or last in know.FABRICS
+    last = last_name(node).lower()
+    return model.value(node).type_name == frameworks.FABRIC_CLASS or last in frameworks.FABRICS
 
 
 def clips_of_fabric(model: FileModel) -> Iterator[CallSite]:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Function, Kind
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, PICKS
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.words import words
@@ -137,7 +137,7 @@ class Batches:
         """``for batch in loader: yield ...`` of a generator that the loop goes over."""
         if not isinstance(loop, cst.For) or self._model.hot_loop(loop.body) is not self._loop:
             return False
-        text = (dotted_text(loop.iter) or "").rpartition(".")[2]
+        text = last_name(loop.iter)
         kind = self._model.value(loop.iter).kind
         return kind is Kind.LOADER or (kind is Kind.UNKNOWN and bool(LOADER_NAME.search(text)))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, text_of
+from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._fixed import assigned, is_fixed, is_of_shape, is_setting
 
 if TYPE_CHECKING:
@@ -130,10 +131,33 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     if isinstance(data, cst.Name):
         written = model.literal(data)
         return isinstance(written, list | tuple) and bool(written)
+    if isinstance(data, cst.Subscript):
+        return _under_text(model, data)
     given = _kept(model, data) if isinstance(data, cst.Attribute) else ()
+    return _by_constructor(model, given) and all(_is_list(model, node) for node in given)
+
+
+def _by_constructor(model: FileModel, given: Sequence[cst.CSTNode]) -> bool:
+    """Whether ``__init__`` alone sets what is kept."""
     functions = {model.function_of(node) for node in given}
     made = [function is not None and function.name == "__init__" for function in functions]
-    return bool(made) and all(made) and all(_is_list(model, node) for node in given)
+    return bool(made) and all(made)
+
+
+def _under_text(model: FileModel, data: cst.Subscript) -> bool:
+    """``self.prompt["input_ids"]`` of what ``__init__`` was given, and nobody changes."""
+    held = data.value
+    index = data.slice[0].slice if len(data.slice) == 1 else None
+    if not isinstance(held, cst.Attribute) or not isinstance(index, cst.Index):
+        return False
+    if text_of(index.value) is None or not _by_constructor(model, _kept(model, held)):
+        return False
+    changed = (
+        node.target
+        for node in model.nodes(cst.AssignTarget, cst.AugAssign)
+        if isinstance(node, cst.AssignTarget | cst.AugAssign)
+    )
+    return not any(isinstance(one, cst.Subscript) and same_name(one.value, held) for one in changed)
 
 
 def _repeated(model: FileModel, data: cst.BinaryOperation) -> bool:
@@ -173,7 +197,8 @@ def _is_range(model: FileModel, data: cst.Call) -> bool:
 
 def _kept(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
     """What the methods of its class give to an attribute of ``self``."""
-    home = model.function_of(node)
+    around = (one for one in model.functions_around(node) if one.owner is not None)
+    home = next(around, None)  # also from a function in a method
     owner = home.owner if home is not None else None
     if owner is None or home is None or not isinstance(node.value, cst.Name):
         return ()
@@ -196,5 +221,5 @@ def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:
         and node.value.endswith("s")
         and model.value(node).kind in {Kind.UNKNOWN, Kind.CONTAINER}
         and not model.value(node).holds_device_tensor
-        and any(item.kind == "param" for item in model.bindings(node.value, node))
+        and model.is_parameter(node)
     )

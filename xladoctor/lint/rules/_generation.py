@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind
-from xladoctor.lint.model.dotted import dotted_text, is_name
-from xladoctor.lint.model.knowledge import CALLBACKS
+from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.frameworks import CALLBACKS
 from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +41,8 @@ _SELDOM = frozenset(
 )
 #: What others may take too, where the file imports transformers.
 _USUAL = frozenset({"attention_mask", "max_length", "generation_config", "num_return_sequences"})
-
+#: What ``Seq2SeqTrainer.evaluate`` keeps for ``prediction_step``.
+_OF_EVALUATE = "self._gen_kwargs"
 #: How a class of another file comes to be one of transformers.
 _LOADED = ".from_pretrained"
 #: Packages whose models generate in a cache of full size.
@@ -54,7 +56,8 @@ def generations(model: FileModel) -> Iterator[CallSite]:
         return
     its_own = _ITS_OWN | _USUAL if "transformers" in packages else _ITS_OWN
     for call in model.methods("generate"):
-        if call.receiver is None or call.target is not None or _of_parent(call.receiver):
+        # ``super().generate(...)`` in a model's own ``generate`` is told where that is called.
+        if call.receiver is None or call.target is not None or model.is_super(call.receiver):
             continue
         writer = model.value(call.receiver)
         known = (writer.type_name or "").startswith("transformers.") or _of_trainer(model, call)
@@ -66,11 +69,6 @@ def generations(model: FileModel) -> Iterator[CallSite]:
         on_device = writer.kind is Kind.MODEL and writer.on_device
         if on_device or any(model.value(item).is_device_tensor for item in given):
             yield call
-
-
-def _of_parent(node: cst.BaseExpression) -> bool:
-    """``super().generate(...)`` in a model's own ``generate``: told where that is called."""
-    return isinstance(node, cst.Call) and is_name(node.func, "super")
 
 
 def _of_trainer(model: FileModel, call: CallSite) -> bool:
@@ -102,6 +100,29 @@ def _put_into(model: FileModel, settings: cst.BaseExpression) -> Iterator[str]:
         key = model.literal(index.value) if isinstance(index, cst.Index) else None
         if isinstance(key, str) and model.function_of(line) is model.function_of(settings):
             yield key
+
+
+def has_settings(model: FileModel, call: CallSite) -> bool:
+    """``generate(**settings)``, where anything may stand; not ``**inputs`` of a tokenizer."""
+    starred = [argument.value for argument in call.node.args if argument.star]
+    return any(
+        not model.value(one).holds_device_tensor and model.value(one).entries is None
+        for one in starred
+        if not _is_known(model, one)
+    )
+
+
+def _is_known(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``inputs = tokenizer(text).to(place)``, tensors wherever that is; a Trainer's own settings.
+
+    ``self._gen_kwargs.copy()`` are those that ``evaluate`` was given: lengths and beams.
+    """
+    made = the_source(model, node)
+    if not isinstance(made, cst.Call):
+        return False
+    call = model.call(made)
+    held = dotted_text(call.receiver) if call.receiver is not None else None
+    return call.method == "to" or (call.method == "copy" and held == _OF_EVALUATE)
 
 
 @dataclasses.dataclass(frozen=True)

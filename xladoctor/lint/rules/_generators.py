@@ -43,8 +43,7 @@ def makes_its_own(model: FileModel, loop: Loop) -> bool:
     sources: list[cst.CSTNode] = [loop.node.iter]
     for part in walk(loop.node.iter):
         if isinstance(part, cst.Name):
-            bindings = model.bindings(part.value, part)
-            sources += [one.node for one in bindings if one.kind == "assign"]
+            sources += model.assigned_to(part)
     return any(
         isinstance(source, cst.GeneratorExp)
         or (isinstance(source, cst.Call) and any(True for _ in _called(model, source)))

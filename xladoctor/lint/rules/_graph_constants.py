@@ -22,6 +22,7 @@ _TAKES_SIZE = frozenset(
     {
         *("torch.topk", "torch.roll", "torch.split", "torch.chunk", "torch.narrow"),
         *("torch.nn.functional.pad", "torch.nn.functional.threshold"),
+        "torch.nn.functional.interpolate",
     }
 )
 _SIZE_METHODS = frozenset(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Class, Kind
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import ACCELERATOR_CLASS, TRAINERS
+from xladoctor.lint.model.frameworks import ACCELERATOR_CLASS, TRAINERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

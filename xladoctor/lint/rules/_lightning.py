@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
-from xladoctor.lint.model.knowledge import LIGHTNING_FOR_XLA
+from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
 from xladoctor.lint.rules._constants import constant, of_settings, option_defaults
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import entries, given

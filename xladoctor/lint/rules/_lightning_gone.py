@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.knowledge import LIGHTNING_CALLBACKS, LIGHTNING_MODULES
+from xladoctor.lint.model.frameworks import LIGHTNING_CALLBACKS, LIGHTNING_MODULES
 from xladoctor.lint.rules._sources import is_made_in
 
 if TYPE_CHECKING:

@@ -9,11 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import string
-from xladoctor.lint.model.knowledge import (
-    LIGHTNING_CALLBACKS,
-    LIGHTNING_EVALS,
-    LIGHTNING_STEPS,
-)
+from xladoctor.lint.model.frameworks import LIGHTNING_CALLBACKS, LIGHTNING_EVALS, LIGHTNING_STEPS
 from xladoctor.lint.rewrites.lightning import last_parts
 
 if TYPE_CHECKING:

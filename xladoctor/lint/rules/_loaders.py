@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 SAMPLER = "torch.utils.data.DistributedSampler"
+_BATCHES = frozenset({"torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"})
 
 #: Words that say "not for training", and beginnings that do ("device" and "values" do not).
 _EVAL_WORDS = frozenset({"val", "dev"})
 _EVAL_BEGINNINGS = ("valid", "valload", "valset", "valdata", "test", "eval", "infer", "pred")
 _DEEPEST = 6
+
+
+def batches_of(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
+    """What makes torch's ``BatchSampler(sampler, size, drop_last)`` that a loader is given."""
+    return made_in(model, node, _BATCHES)
 
 
 def bound_name(model: FileModel, node: cst.CSTNode) -> str:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import only_returned
+from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._fixed import assigned
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ def _is_longest(model: FileModel, call: cst.Call, batch: str) -> bool:
 
 def _are_lengths(model: FileModel, every: cst.BaseExpression, batch: str) -> bool:
     if isinstance(every, cst.Name):
-        bindings = model.bindings(every.value, every)
-        made = bindings[0].node if len(bindings) == 1 else None
+        made = model.assigned_once(every)
         return isinstance(made, cst.ListComp) and _are_lengths(model, made, batch)
     if isinstance(every, cst.Call) and model.name(every.func) == "builtins.map":
         given = [item.value for item in every.args]
@@ -165,9 +165,7 @@ def varying_length(
         return None
     if isinstance(node, cst.Name):
         found = (
-            varying_length(model, function, binding.node, depth - 1)
-            for binding in model.bindings(node.value, node)
-            if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression)
+            varying_length(model, function, made, depth - 1) for made in model.assigned_to(node)
         )
         return next(filter(None, found), None)
     if _is_length(node) and _is_of_picked(model, node, batch):
@@ -283,7 +281,16 @@ def _is_extreme(model: FileModel, call: CallSite, batch: str) -> bool:
         return False
     if len(call.positional) == 1 or call.name.startswith(("numpy.", "torch.")):
         return _hold_lengths(model, call.positional[0], batch, _DEPTH)
-    return any(_is_length(one) and _is_of_turn(model, one, batch) for one in call.positional)
+    return _goes_on(model, call) and any(
+        _is_length(one) and _is_of_turn(model, one, batch) for one in call.positional
+    )
+
+
+def _goes_on(model: FileModel, call: CallSite) -> bool:
+    """``longest = max(longest, len(x))``; ``n = min(len(x), limit)`` is one sample's length."""
+    bound = model.parent(call.node)
+    target = bound.targets[0].target if isinstance(bound, cst.Assign) else None
+    return target is not None and any(same_name(one, target) for one in call.positional)
 
 
 def _is_of_turn(model: FileModel, length: cst.BaseExpression, batch: str) -> bool:

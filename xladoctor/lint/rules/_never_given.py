@@ -23,8 +23,7 @@ def asked_by_nobody(model: FileModel, guard: Guard) -> bool:
     [asked, *more] = test.comparisons
     if more or not isinstance(asked.operator, cst.Equal if guard.when else cst.NotEqual):
         return False
-    functions = model.functions_around(test)
-    function = next((one for one in functions if test.left.value in _parameters(one)), None)
+    function = model.with_parameter(test.left)
     if function is None or not _stays(model, test.left):
         return False
     usual = default(function, test.left.value)
@@ -32,10 +31,6 @@ def asked_by_nobody(model: FileModel, guard: Guard) -> bool:
     if value is None or other is None or value == other:
         return False
     return _is_left_out(model, function, test.left.value)
-
-
-def _parameters(function: Function) -> tuple[str, ...]:
-    return (*function.parameters, *function.keyword_only)
 
 
 def _stays(model: FileModel, name: cst.Name) -> bool:

@@ -55,9 +55,7 @@ def _clips(model: FileModel, node: cst.CSTNode, depth: int) -> list[CallSite]:
         elif isinstance(part, cst.Name) and depth:
             order = model.tree.order
             made = [
-                one.node
-                for one in model.bindings(part.value, part)
-                if one.kind == "assign" and order.get(one.node, 0) < order.get(part, 0)
+                one for one in model.assigned_to(part) if order.get(one, 0) < order.get(part, 0)
             ]
             for value in made[-1:]:
                 found += _clips(model, value, depth - 1)

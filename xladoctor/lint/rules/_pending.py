@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rules._protocol import EAGER
 
 if TYPE_CHECKING:
@@ -66,6 +66,58 @@ def pending_at(model: FileModel, node: cst.CSTNode) -> cst.CSTNode | None:
     if _ends_between(model, calls, order[last], None, node):
         return None
     return None if _ends_between(model, calls, order[loop.node], here, node) else last
+
+
+def pending_behind(model: FileModel, node: cst.CSTNode) -> tuple[cst.CSTNode, Loop] | None:
+    """The collective that a step loop before a node certainly leaves in the graph, and that loop.
+
+    A loop in which nothing ends the graph, as its last turn leaves it.
+    """
+    order, above = model.tree.order, set(model.tree.ancestors(node))
+    function = model.function_of(node)
+    before = [
+        loop
+        for loop in model.loops
+        if loop.kind is LoopKind.STEP
+        and not loop.implicit
+        and loop.function is function
+        and loop.node not in above
+        and model.parent(loop.node) in above
+        and order[loop.node] < order[node]
+    ]
+    loop = max(before, key=lambda one: order[one.node], default=None)
+    if loop is None or not _goes_on(loop):
+        return None
+    inside = _calls_in(model, loop)
+    added = [call.node for call in inside if _adds(model, call)]
+    later = [
+        call
+        for call in model.calls()
+        if call.function is function and order[loop.node] < order[call.node] < order[node]
+    ]
+    if not added or any(_may_end(model, one) for x in later for one in model.reached(x.node)):
+        return None
+    return None if _goes_over_devices(model, loop, later, node) else (added[-1], loop)
+
+
+def _goes_over_devices(
+    model: FileModel, loop: Loop, calls: Sequence[CallSite], node: cst.CSTNode
+) -> bool:
+    """Whether a loop behind this one, or in what is called there, may end graphs by itself."""
+    order = model.tree.order
+    functions = {one.function for call in calls for one in model.reached(call.node)}
+    functions -= {loop.function}
+    return any(
+        other.iterates.kind not in PASSIVE
+        and (
+            other.function in functions
+            or (
+                other.function is loop.function
+                and order[loop.node] < order[other.node] < order[node]
+            )
+        )
+        for other in model.loops_of_program
+    )
 
 
 def _adds(model: FileModel, call: CallSite) -> bool:

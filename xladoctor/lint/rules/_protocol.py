@@ -48,7 +48,7 @@ _REDUCERS = (
     "neuronx_distributed",
     "deepspeed",
     "horovod",
-    "ignite",
+    "ignite.distributed.auto_optim",
     "fairseq",
 )
 

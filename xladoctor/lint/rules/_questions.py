@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
@@ -12,7 +12,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules._api import tolerated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import FileModel, Problem
 
@@ -29,35 +29,8 @@ def old_questions(model: FileModel, package: str) -> Iterator[Problem]:
     """
     if any(name.partition(".")[0] == _NATIVE for name in model.names.imported()):
         return
-    for node in model.nodes(cst.ImportFrom):
-        assert isinstance(node, cst.ImportFrom)
-        module = dotted_text(node.module) if node.module is not None and not node.relative else None
-        if module is None or module.partition(".")[0] != package:
-            continue
-        for alias in () if isinstance(node.names, cst.ImportStar) else node.names:
-            row = _questions().get(alias.evaluated_name)
-            if row is None or row["package"] != package or tolerated(model, node):
-                continue
-            known: Sequence[str] = row["still_in"]
-            yield model.problem(
-                alias,
-                row["asks"] if module in known else row["gone"],
-                suggestion=row["instead"],
-            )
-    yield from _of_the_package(model, package)
-
-
-def _of_the_package(model: FileModel, package: str) -> Iterator[Problem]:
-    """``transformers.is_torch_tpu_available()``, asked of the package or of a module of it."""
-    for node in model.nodes(cst.Attribute):
-        assert isinstance(node, cst.Attribute)
-        row = _questions().get(node.attr.value)
-        if row is None or row["package"] != package or tolerated(model, node):
-            continue
-        module = (model.name(node) or "").rpartition(".")[0]
-        if module.partition(".")[0] != package or isinstance(model.parent(node), cst.AssignTarget):
-            continue  # ``transformers.is_torch_tpu_available = lambda: False`` gives it back
-        gone = row["gone"].replace("this raises ImportError", "this raises AttributeError")
+    for node, module, raised, row in _rows(model, package):
+        gone = row["gone"].replace("ImportError", raised)
         yield model.problem(
             node,
             row["asks"] if module in row["still_in"] else gone,
@@ -65,7 +38,45 @@ def _of_the_package(model: FileModel, package: str) -> Iterator[Problem]:
         )
 
 
+def gone_questions(model: FileModel, package: str) -> Iterator[Problem]:
+    """The same of a file that asks in this way and names XLA in no other: imports that fail."""
+    asked = {(call.name or "").rpartition(".")[2] for call in model.calls()}
+    for node, module, _, row in _rows(model, package):
+        imported = isinstance(node, cst.ImportAlias) and module not in row["still_in"]
+        if imported and row["name"] in asked:
+            yield model.problem(node, row["gone"], suggestion=row["instead"])
+
+
+def _rows(
+    model: FileModel, package: str
+) -> Iterator[tuple[cst.CSTNode, str, str, Mapping[str, Any]]]:
+    """Where such a function of a framework is asked for: its module, what is raised, its row."""
+    for node, name, module, raised in _asked(model):
+        row = _questions().get(name)
+        if row is None or row["package"] != package or module.partition(".")[0] != package:
+            continue
+        if not tolerated(model, node):
+            yield node, module, raised, row
+
+
+def _asked(model: FileModel) -> Iterator[tuple[cst.CSTNode, str, str, str]]:
+    """What may be such a function: its name, its module, and what is raised if it is gone.
+
+    Imported from a module, or asked of it: ``transformers.is_torch_tpu_available()``.
+    """
+    for node in model.nodes(cst.ImportFrom):
+        absolute = node.module is not None and not node.relative
+        module = dotted_text(node.module) if node.module is not None and absolute else None
+        for alias in () if isinstance(node.names, cst.ImportStar) or module is None else node.names:
+            yield alias, alias.evaluated_name, module or "", "ImportError"
+    for attribute in model.nodes(cst.Attribute):
+        given = isinstance(model.parent(attribute), cst.AssignTarget)  # put in its place
+        if attribute.attr.value in _questions() and not given:
+            module = (model.name(attribute) or "").rpartition(".")[0]
+            yield attribute, attribute.attr.value, module, "AttributeError"
+
+
 @functools.cache
-def _questions() -> Mapping[str, Mapping[str, str]]:
+def _questions() -> Mapping[str, Mapping[str, Any]]:
     rows = catalogue.table("frameworks")["question"]
     return {row["name"]: row for row in rows}

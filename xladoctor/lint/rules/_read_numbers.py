@@ -32,8 +32,17 @@ def was_read(model: FileModel, node: cst.BaseExpression) -> bool:
         return _is_hot_list(model, node.value)
     if isinstance(node, cst.Name) and (_is_of_turn(model, node) or _out_of_list(model, node)):
         return True
-    made = list(made_of(model, node)) if isinstance(node, cst.Name) else []
+    if not isinstance(node, cst.Name):
+        return False
+    made = [one for one in made_of(model, node) if not _is_of_itself(one, node.value)]
     return bool(made) and all(_is_of_read(model, one) for one in made)
+
+
+def _is_of_itself(node: cst.BaseExpression, name: str) -> bool:
+    """``at = (at + n) % size``: of what it was before."""
+    return isinstance(node, cst.BinaryOperation) and any(
+        is_name(side, name) or _is_of_itself(side, name) for side in (node.left, node.right)
+    )
 
 
 def _is_of_read(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> bool:

@@ -70,7 +70,7 @@ def _never(model: FileModel, guard: Guard) -> bool:
 
 def always_given(model: FileModel, name: cst.Name) -> bool:
     """Whether a parameter is given by every call of the program, and by none as None."""
-    if not any(binding.kind == "param" for binding in model.bindings(name.value, name)):
+    if not model.is_parameter(name):
         return False
     given = of_parameter(model, name)
     return bool(given) and not any(_may_be_none(model, value, _DEPTH) for value in given or ())

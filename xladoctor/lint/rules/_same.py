@@ -11,7 +11,7 @@ from xladoctor.lint.model import Class, Function, Kind
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
 from xladoctor.lint.rules._cores import SETTINGS, asks_for_core, differs
-from xladoctor.lint.rules._sources import gone_over
+from xladoctor.lint.rules._sources import calls_of, gone_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,9 +95,7 @@ class _Question:
 
     def _is_given(self, called: cst.BaseExpression) -> bool:
         """``stamp()``, where a caller gives the function: nobody sees what it makes."""
-        return isinstance(called, cst.Name) and any(
-            binding.kind == "param" for binding in self._model.bindings(called.value, called)
-        )
+        return isinstance(called, cst.Name) and self._model.is_parameter(called)
 
     def _name(self, node: cst.Name) -> bool:
         if _is_setting(node):
@@ -121,13 +119,10 @@ class _Question:
 
     def _parameter(self, node: cst.Name) -> bool:
         model, name = self._model, node.value
-        functions = model.functions_around(node)
-        function = next((x for x in functions if name in (*x.parameters, *x.keyword_only)), None)
+        function = model.with_parameter(node)
         if function is None:
             return False
-        calls = model.callers(function)
-        if function.is_bound and function.name == "__init__":
-            calls = [call for call in model.calls() if call.target is function.owner]
+        calls = calls_of(model, function)
         if not calls:
             entry = model.on_every_core(node)
             if entry is None or entry.function is not function:

@@ -53,10 +53,7 @@ def by_default(model: FileModel, node: cst.BaseExpression) -> Sequence[object]:
         return [one if one is NotImplemented else not one for one in inner]
     chosen = node
     for _ in range(_DEPTH):
-        made = None
-        if isinstance(chosen, cst.Name):
-            bindings = model.bindings(chosen.value, chosen)
-            made = bindings[0].node if len(bindings) == 1 else None
+        made = model.assigned_once(chosen) if isinstance(chosen, cst.Name) else None
         if isinstance(made, cst.IfExp):
             chosen = made
         if not isinstance(chosen, cst.IfExp):
@@ -133,8 +130,7 @@ def _of_attribute(
     model: FileModel, node: cst.Attribute, holder: cst.Name, depth: int
 ) -> Sequence[object]:
     name = node.attr.value
-    owners = (one.owner for one in model.functions_around(node))
-    owner = next((one for one in owners if one is not None), None)
+    owner = model.class_around(node)
     classes = model.value(holder).makes
     if len(classes) == 1:
         return _of_class(model, next(iter(classes)), name, depth)

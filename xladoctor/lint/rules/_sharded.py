@@ -29,9 +29,8 @@ def sharded_at(model: FileModel, node: cst.BaseExpression) -> cst.CSTNode | None
         sharded = name.startswith("torch_xla.distributed.fsdp") and name.endswith(_WRAPPER)
         return node if sharded else None
     if isinstance(node, cst.Name):
-        bindings = model.bindings(node.value, node)
-        given = [one.node for one in bindings if one.kind == "assign"]
-        if any(one.kind == "param" for one in bindings):
+        given = [*model.assigned_to(node)]
+        if model.is_parameter(node):
             given += sources(model, node) or []
     elif isinstance(node, cst.Attribute):
         written = model.tree.text(node).strip()

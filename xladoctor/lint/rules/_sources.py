@@ -97,6 +97,8 @@ def gone_over(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseEx
             name = model.call(one).name or ""
             if name in _HAND_ON or name.startswith(_BARS):
                 waiting.append((one.args[0].value, depth + 1))
+        elif isinstance(one, cst.NamedExpr):
+            waiting.append((one.value, depth))
         elif isinstance(one, cst.Name):
             bound = list(model.bindings(one.value, one))
             if len(bound) == 1 and isinstance(bound[0].node, cst.BaseExpression):
@@ -123,21 +125,23 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
 
     Where programs for XLA devices call the function, those for others beside them do not count.
     """
-    functions = model.functions_around(node)
-    function = next((x for x in functions if node.value in (*x.parameters, *x.keyword_only)), None)
-    if function is None:
+    function = model.with_parameter(node)
+    if function is None or function.place(node.value) == -1:
+        return None  # or it is the object itself, which no caller gives
+    if any(map(model.gives_name, model.callers(function))):
         return None
-    if function.place(node.value) == -1:
-        return None  # the object itself, which no caller gives
-    calls = list(model.callers(function))
-    if any(model.gives_name(call) for call in calls):
-        return None
-    if function.is_bound and function.name == "__init__":
-        calls = [call for call in model.calls() if call.target is function.owner]
+    calls = calls_of(model, function)
     calls = [call for call in calls if model.says_xla(call.node)] or calls
     given = [call.given_to(function, node.value) for call in calls if not call.has_star]
     known = [value for value in given if value is not None]
     return known if len(known) == len(calls) else None
+
+
+def calls_of(model: FileModel, function: Function) -> Sequence[CallSite]:
+    """The calls that give a function its arguments: of ``__init__`` those that make objects."""
+    if function.is_bound and function.name == "__init__":
+        return [call for call in model.calls() if call.target is function.owner]
+    return model.callers(function)
 
 
 def default(function: Function, name: str) -> cst.BaseExpression | None:
@@ -149,8 +153,7 @@ def default(function: Function, name: str) -> cst.BaseExpression | None:
 
 def _of_attribute(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
     """All that the methods of a class give to an attribute of ``self``."""
-    owners = (one.owner for one in model.functions_around(node))
-    owner = next((one for one in owners if one is not None), None)
+    owner = model.class_around(node)
     return [] if owner is None else model.kept(owner).get(node.attr.value, [])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.knowledge import LIGHTNING_TRAINER, TRAINER_METRICS
+from xladoctor.lint.model.frameworks import LIGHTNING_TRAINER, TRAINER_METRICS
 from xladoctor.lint.rules._cores import trainer_of_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 

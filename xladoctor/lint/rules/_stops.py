@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text, is_name
-from xladoctor.lint.model.knowledge import CALLBACKS, TRAINERS
+from xladoctor.lint.model.dotted import is_name, last_name
+from xladoctor.lint.model.frameworks import CALLBACKS, TRAINERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def stops_alone(model: FileModel) -> Iterator[tuple[cst.Assign, Guard]]:
     for node in model.nodes(cst.Assign):
         assert isinstance(node, cst.Assign)
         target = node.targets[0].target
-        flag = (dotted_text(target) or "").rpartition(".")[2]
+        flag = last_name(target)
         if flag not in _FLAGS or not is_name(node.value, "True"):
             continue
         function = model.function_of(node)

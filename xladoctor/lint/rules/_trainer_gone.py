@@ -9,8 +9,9 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.knowledge import TRAINERS
+from xladoctor.lint.model.dotted import imported, is_name
+from xladoctor.lint.model.frameworks import TRAINERS
+from xladoctor.lint.model.purpose import TRAINER_PACKAGES
 from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call
@@ -69,11 +70,10 @@ def _begun_in(model: FileModel, call: CallSite) -> Class | None:
     function = call.function
     if call.method != "__init__" or function is None or function.name != "__init__":
         return None
-    owner, held = function.owner, call.receiver
-    if owner is None or not isinstance(held, cst.Call) or len(owner.bases) != 1:
+    owner = function.owner
+    if owner is None or not model.is_super(call.receiver) or len(owner.bases) != 1:
         return None
-    above = model.name(held.func) == "builtins.super"
-    return owner if above and model.name(owner.bases[0]) in TRAINERS else None
+    return owner if model.name(owner.bases[0]) in TRAINERS else None
 
 
 def _passes_all_on(model: FileModel, call: CallSite) -> bool:
@@ -92,7 +92,7 @@ def _passes_all_on(model: FileModel, call: CallSite) -> bool:
 
 def gone_attributes(model: FileModel) -> Iterator[Problem]:
     """``training_args.tpu_num_cores``, in files of the Trainer that define nothing like it."""
-    if "transformers" not in model.frameworks:
+    if "transformers" not in model.frameworks or _has_own_arguments(model):
         return
     gone = _lost(_ARGUMENTS)
     for node in model.nodes(cst.Attribute):
@@ -107,6 +107,17 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             f"transformers 5 has no {name} any more: this raises AttributeError",
             suggestion=f"use {gone[name]}",
         )
+
+
+def _has_own_arguments(model: FileModel) -> bool:
+    """``from training_args import TrainingArguments``: a copy of the class, with what it had."""
+    named = {
+        name
+        for node in model.tree.imports
+        for name in imported(node)
+        if name.endswith(".TrainingArguments")
+    }
+    return bool(named) and not any(name.partition(".")[0] in TRAINER_PACKAGES for name in named)
 
 
 def gone_methods(model: FileModel) -> Iterator[Problem]:
@@ -137,7 +148,7 @@ def _is_itself(model: FileModel, owner: Class, node: cst.BaseExpression) -> bool
     function = model.function_of(node)
     home = function is not None and function.owner is owner and function.parameters
     if isinstance(node, cst.Call):
-        return bool(home) and model.name(node.func) == "builtins.super"
+        return bool(home) and model.is_super(node)
     return bool(home) and function is not None and is_name(node, function.parameters[0])
 
 

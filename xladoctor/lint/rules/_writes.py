@@ -31,7 +31,13 @@ _WRITERS = {
     "shutil.unpack_archive": (1, "extract_dir"),
     **{f"shutil.{name}": (1, "dst") for name in ("copy", "copy2", "copyfile", "copytree", "move")},
 }
-_METHODS = frozenset({"to_csv", "to_parquet", "to_pickle", "to_json", "write_text", "write_bytes"})
+#: Methods of tables (pandas), to the keyword of the path.
+_TABLES = {
+    **dict.fromkeys(("to_csv", "to_json", "to_hdf", "to_pickle"), "path_or_buf"),
+    **dict.fromkeys(("to_parquet", "to_feather", "to_stata"), "path"),
+    "to_excel": "excel_writer",
+}
+_WRITE_TEXT = frozenset({"write_text", "write_bytes"})
 _TO_WRITE = frozenset({"w", "wt", "wb", "w+", "x", "xt", "xb"})
 #: Methods of archives, and of Google's storage, to (position, keyword) of the path.
 _UNPACKED = {"extractall": (0, "path"), "download_to_filename": (0, "filename")}
@@ -79,10 +85,10 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
         return path if path is not None and _is_picture(model, path) else None
     if call.method in _UNPACKED:
         return call.argument(*_UNPACKED[call.method])
-    if call.name is None and call.method in _METHODS:
-        if call.method.startswith("write_"):
-            return call.receiver
-        return call.argument(0, "path_or_buf")
+    if call.name is None and call.method in _WRITE_TEXT:
+        return call.receiver
+    if call.name is None and call.method in _TABLES:
+        return call.argument(0, _TABLES[call.method])
     return None
 
 

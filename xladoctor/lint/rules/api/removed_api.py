@@ -16,6 +16,7 @@ from xladoctor.lint.rules._api import (
     tolerated,
     uses,
 )
+from xladoctor.lint.rules._lost_backends import lost_backends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,21 +25,25 @@ if TYPE_CHECKING:
     from xladoctor.lint.rules._api import Entry
 
 
+_FALLS_BACK = ", and the except branch goes on without torch_xla"
+
+
 @rule("XLA801")
 def removed_api(model: FileModel) -> Iterator[Problem]:
     """Find names that were removed; an import that fails is reported once, not at every use."""
+    yield from lost_backends(model)
     reported: set[str] = set()
     for alias, dotted, entry in imported(model):
         if not entry.removed(model.target):
             continue
         reported.add(dotted)
-        if tolerated(model, alias):
+        off = _turns_xla_off(model, alias)
+        if tolerated(model, alias) and not off:
             continue
         known = entry.replaced(model.target) or entry.always is not None
         fix = import_fix(model, alias, dotted, entry) if known else None
-        yield model.problem(
-            alias, _message(dotted, entry), suggestion=_advice(dotted, entry), fix=fix
-        )
+        message = _message(dotted, entry) + (_FALLS_BACK if off else "")
+        yield model.problem(alias, message, suggestion=_advice(dotted, entry), fix=fix)
     for node, dotted, entry in uses(model):
         if not entry.removed(model.target):
             continue
@@ -59,6 +64,25 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
                 f"{entry.old} does not exist, and never did: hasattr is false, this never runs"
             )
         yield model.problem(node, message, suggestion=_advice(dotted, entry), fix=fix)
+
+
+def _turns_xla_off(model: FileModel, alias: cst.ImportAlias) -> bool:
+    """Whether the import stands among those that say if there is torch_xla at all.
+
+    ``try: import torch_xla; from torch_xla.utils import gcsfs; FOUND = True`` and then ``except
+    ImportError: FOUND = False``: the program takes a missing name for missing devices.
+    """
+    around = list(model.tree.ancestors(alias))
+    tried = next((node for node in around if isinstance(node, cst.Try)), None)
+    if tried is None or tried.body not in around:
+        return False
+    others = [
+        [*model.tree.ancestors(node)]
+        for node in model.tree.imports
+        if node not in around and model.tree.text(node).split()[1].startswith("torch_xla")
+    ]
+    # All that the file has of torch_xla, and nothing of it in the handlers.
+    return bool(others) and all(tried.body in above for above in others)
 
 
 def _hidden(model: FileModel, node: cst.CSTNode) -> bool | None:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
-from xladoctor.lint.model.knowledge import LIGHTNING_TRAINER
+from xladoctor.lint.model.frameworks import LIGHTNING_TRAINER
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import ends_the_run, trainer_of_cores
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _XM = "torch_xla.core.xla_model."
 _SAVE = _XM + "save"
+_JOINS = "torch.distributed.init_process_group"
 _ONE_BY_ONE = ("torch_xla.distributed.xla_multiprocessing.MpSerialExecutor",)
 
 
@@ -49,6 +50,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             or guard is None
             or (model.on_every_core(call.node) is None and guard.master is None)
             or _behind_the_cores(model, call)
+            or _among_masters(model, call)
         ):
             continue
         if call.name == _SAVE and (
@@ -123,6 +125,17 @@ def _behind_the_cores(model: FileModel, call: CallSite) -> bool:
     )
     function = call.function
     return trainer and (function is None or run_by_lightning(model, function) is None)
+
+
+def _among_masters(model: FileModel, call: CallSite) -> bool:
+    """``dist.all_reduce(x)`` of a process group that the masters of the hosts alone have joined."""
+    parts = (model, *model.linked)
+    joined = [(part, one) for part in parts for one in part.calls(_JOINS)]
+    return (
+        (call.name or "").startswith("torch.distributed.")
+        and bool(joined)
+        and all(part.master_only(one.node) is not None for part, one in joined)
+    )
 
 
 def _elsewhere(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import string, text_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._sources import sources
 
@@ -53,22 +53,17 @@ def _numbered(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
             said = isinstance(first, cst.FormattedStringText) and first.value == _XLA
             return parts[1].expression if said else None
     elif isinstance(node, cst.BinaryOperation):
-        text = _text(node.left)
+        text = text_of(node.left)
         if text == _XLA and isinstance(node.operator, cst.Add) and isinstance(node.right, cst.Call):
             return model.call(node.right).argument(0)
         return node.right if text in _FILLED and isinstance(node.operator, cst.Modulo) else None
     elif isinstance(node, cst.Call):
         call = model.call(node)
         if call.name == "torch.device" and len(call.positional) == 2:
-            return call.positional[1] if _text(call.positional[0]) == "xla" else None
+            return call.positional[1] if text_of(call.positional[0]) == "xla" else None
         if call.method == "format" and call.receiver is not None and len(call.positional) == 1:
-            return call.positional[0] if _text(call.receiver) in _FILLED else None
+            return call.positional[0] if text_of(call.receiver) in _FILLED else None
     return None
-
-
-def _text(node: cst.BaseExpression) -> str | None:
-    text = string(node) if isinstance(node, cst.SimpleString) else None
-    return text if isinstance(text, str) else None
 
 
 def _other(model: FileModel, index: cst.BaseExpression) -> str | None:

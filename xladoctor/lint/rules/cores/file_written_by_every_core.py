@@ -35,11 +35,6 @@ _BY_MASTER = (
     "download on the master core and let the others wait: `if not xm.is_master_ordinal(): "
     "xm.rendezvous(tag)` before, and the same for the master behind it"
 )
-_WAITS = (
-    "torch_xla.core.xla_model.rendezvous",
-    "torch_xla.core.xla_model.xla_rendezvous",
-    "torch.distributed.barrier",
-)
 
 
 @rule("XLA406")
@@ -206,7 +201,8 @@ def _one_by_one(model: FileModel, call: CallSite) -> bool:
         other.function is call.function
         and order[other.node] < order[call.node]
         and model.core_guard(other.node) is not None
-        for other in model.calls(*_WAITS)
+        for other in model.calls()
+        if (name := model.effects.name(other)) is not None and name.empty
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Function, Kind, LoopKind
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.knowledge import MODEL_NAME
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.rewrites.imports import spell
@@ -193,7 +193,7 @@ def _under(model: FileModel, call: CallSite, guard: Guard, depth: int = 3) -> cs
 def _is_net(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a model, or an object of another file's class that is called one, is meant."""
     kind = model.value(node).kind
-    named = (dotted_text(node) or "").rpartition(".")[2].lower()
+    named = last_name(node).lower()
     return kind is Kind.MODEL or (kind is Kind.OBJECT and bool(MODEL_NAME.search(named)))
 
 

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.knowledge import TRAINER_METRICS
+from xladoctor.lint.model.frameworks import TRAINER_METRICS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core

@@ -11,7 +11,7 @@ from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.reading import tells_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
-from xladoctor.lint.rules._pending import pending_at
+from xladoctor.lint.rules._pending import pending_at, pending_behind
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._reduced_reads import reduced_reads
@@ -150,6 +150,8 @@ def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
             continue
         entry, pending = model.on_every_core(node), pending_at(model, node)
         loop = model.step_loop(node)
+        if loop is None and (left := pending_behind(model, node)) is not None:
+            pending, loop = left
         if entry is None or pending is None or loop is None:
             continue
         runs = _runs_graph(model, guard, inside)
@@ -217,7 +219,7 @@ def _fetches_weights(model: FileModel, call: CallSite) -> bool:
         return False
     held: list[cst.CSTNode] = [data]
     if isinstance(data, cst.Name):
-        held += [item.node for item in model.bindings(data.value, data) if item.kind == "assign"]
+        held += model.assigned_to(data)
     return any(_is_state(model, part) for node in held for part in walk(node))
 
 

@@ -48,11 +48,7 @@ def _sharded_states(
     """The sharded models whose ``state_dict()`` is in what is saved, and where they are sharded."""
     roots: list[cst.CSTNode] = [data]
     if isinstance(data, cst.Name):
-        roots += [
-            binding.node
-            for binding in model.bindings(data.value, data)
-            if binding.kind == "assign" and binding.node is not None
-        ]
+        roots += model.assigned_to(data)
     for root in roots:
         for node in walk(root):
             owner = asked(node, "state_dict")

@@ -251,11 +251,7 @@ def _asks_clock(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPES
         if isinstance(part, cst.Call) and (model.name(part.func) or "") in _CLOCKS:
             return True
         if isinstance(part, cst.Name) and depth:
-            made = [
-                one.node
-                for one in model.bindings(part.value, part)
-                if one.kind == "assign" and isinstance(one.node, cst.BaseExpression)
-            ]
+            made = model.assigned_to(part)
             if any(
                 _is_time(model, value) and _asks_clock(model, value, depth - 1) for value in made
             ):

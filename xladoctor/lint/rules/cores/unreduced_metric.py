@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import LIGHTNING_EVALS
+from xladoctor.lint.model.frameworks import LIGHTNING_EVALS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core
@@ -180,7 +180,7 @@ def _is_metric(model: FileModel, node: cst.Name, loops: list[Loop]) -> bool:
     value = model.value(node)
     if not value.local or value.kind not in _KINDS:
         return False
-    made = [item.node for item in model.bindings(node.value, node) if item.kind == "assign"]
+    made = model.assigned_to(node)
     if not made or any(_reduces(model, one) for one in made):
         return False
     return any(_comes_from(model, one, loop) for one in made for loop in loops) or any(

@@ -12,9 +12,11 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
+from xladoctor.lint.rules._fixed import assigned
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     SAMPLER,
+    batches_of,
     bound_name,
     loops_by_callers,
     loops_over,
@@ -59,12 +61,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     if model.led_by or divided(model) is not None:
         return  # cores with parts of one model take the same batches
     for call in model.calls(DATA_LOADER, *_OTHERS):
-        if (
-            call.node in of_trainers
-            or call.has_star
-            or "batch_sampler" in call.keywords
-            or _sampler_shares(model, call)
-        ):
+        if call.node in of_trainers or call.has_star or _sampler_shares(model, call):
             continue
         others = call.name in _OTHERS
         if others and "distributed" in call.keywords:
@@ -93,7 +90,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
             ],
             fix=None
-            if others or call.begun is not None or "sampler" in call.keywords
+            if others or call.begun is not None or {"sampler", "batch_sampler"} & {*call.keywords}
             else _fix(model, call),
         )
 
@@ -167,6 +164,11 @@ def _sampler_shares(model: FileModel, call: CallSite) -> bool:
     What draws with replacement is no walk over the dataset: each core may well draw its own.
     """
     sampler = call.keywords.get("sampler")
+    if "batch_sampler" in call.keywords:
+        batches = batches_of(model, call.keywords["batch_sampler"])
+        sampler = None if batches is None else batches.argument(0, "sampler")
+        if sampler is None:
+            return True
     if sampler is None or model.literal(sampler) is None:
         return False
     made = samplers_of_one(model, sampler)
@@ -210,9 +212,23 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
     for _ in range(_DEEP):
         names = (part for node in last for part in walk(node) if isinstance(part, cst.Name))
         bound = (item for name in names for item in model.bindings(name.value, name))
-        last = [item.node for item in bound if item.kind == "assign" and item.node not in seen]
+        made = [item.node for item in bound if item.kind == "assign"]
+        made += [one for node in last for one in _handed(model, node)]
+        last = [node for node in dict.fromkeys(made) if node not in seen]
         seen.update(dict.fromkeys(last))
     yield from seen
+
+
+def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """What a name alone is: part of what a call gives, or what callers give its function."""
+    for item in model.bindings(node.value, node) if isinstance(node, cst.Name) else ():
+        if item.kind == "param" and isinstance(node, cst.Name):
+            for function in model.functions_around(node):
+                calls = model.callers(function) if node.value in function.parameters else ()
+                given = (call.given_to(function, node.value) for call in calls)
+                yield from (one for one in given if one is not None)
+        elif (value := assigned(model, item.node)) is not None:
+            yield value
 
 
 def _made_of_a_part(model: FileModel, node: cst.CSTNode) -> bool:

@@ -10,6 +10,7 @@ from xladoctor.lint.model import OnXla
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._questions import old_questions
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ _TPU_TYPES = frozenset(
     f"accelerate{module}.DistributedType.TPU" for module in ("", ".utils", ".state")
 )
 
+#: Accelerate 1.15, utils/operations.py: raises on XLA devices, also for one process.
+_GATHER_OBJECTS = ("accelerate.utils.gather_object", "accelerate.utils.operations.gather_object")
+#: Methods that give numbers and texts.
+_OF_HOST = frozenset({"item", "tolist", "batch_decode", "decode"})
+
 
 @rule("XLA906")
 def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
@@ -35,6 +41,7 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
     yield from old_questions(model, "accelerate")
     for call in model.calls(*_ACCELERATOR):
         yield from _arguments(model, call)
+    yield from _gathered_objects(model)
     for node in model.nodes(cst.Attribute):
         if isinstance(node, cst.Attribute) and model.name(node) in _TPU_TYPES:
             yield model.problem(
@@ -84,6 +91,58 @@ def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
             suggestion=f"write dataloader_config=DataLoaderConfiguration({keyword}=...)",
             fix=_configured(model, call, moved) if keyword == moved[0] else None,
         )
+
+
+def _gathered_objects(model: FileModel) -> Iterator[Problem]:
+    """``accelerator.gather_for_metrics(texts)``: on XLA devices only tensors can be gathered."""
+    for call in (*model.calls(*_GATHER_OBJECTS), *model.methods("gather_for_metrics")):
+        if model.on_xla(call.node) is OnXla.NO:
+            continue
+        if call.name not in _GATHER_OBJECTS:
+            given = call.argument(0, "input_data")
+            asked = call.argument(1, "use_gather_object")
+            objects = asked is not None and model.literal(asked) is True
+            if not is_accelerator(model, call) or given is None:
+                continue
+            if not objects and not _is_no_tensor(model, given):
+                continue
+        yield model.problem(
+            call.node,
+            "Accelerate gathers nothing but tensors on XLA devices: this raises "
+            "NotImplementedError",
+            suggestion="gather the tensors (padded to one length), and make texts and numbers of "
+            "them afterwards",
+        )
+
+
+def _is_no_tensor(model: FileModel, node: cst.BaseExpression, depth: int = 3) -> bool:
+    """A number, texts, or a list with such a thing in it: what ``.item()`` and decoders give."""
+    if isinstance(node, cst.List | cst.Tuple):
+        return any(_is_no_tensor(model, one.value, depth) for one in node.elements)
+    if isinstance(node, cst.Call):
+        call = model.call(node)
+        if call.receiver is not None and call.target is None and call.method in _OF_HOST:
+            return True
+        return call.name in {"builtins.float", "builtins.int", "builtins.str"}
+    if isinstance(node, cst.Name) and depth:
+        made = list(_made(model, node))
+        return bool(made) and all(_is_no_tensor(model, one, depth - 1) for one in made)
+    return isinstance(node, cst.SimpleString | cst.FormattedString)
+
+
+def _made(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """What is assigned to a name, but for what is made of it: ``told = gather(told)``."""
+    line = next(
+        one for one in model.tree.ancestors(name) if isinstance(one, cst.BaseSmallStatement)
+    )
+    for binding in model.bindings(name.value, name):
+        if line in model.tree.ancestors(binding.node):
+            continue
+        made = binding.node
+        if binding.kind == "assign" and isinstance(made, cst.BaseExpression):
+            yield made
+        else:
+            yield cst.Ellipsis()
 
 
 def _renamed(model: FileModel, call: CallSite, value: cst.BaseExpression, new: str) -> Fix | None:

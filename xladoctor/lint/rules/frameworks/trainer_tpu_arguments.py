@@ -12,7 +12,7 @@ from xladoctor.lint.model import Class, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_trainer
-from xladoctor.lint.rules._questions import old_questions
+from xladoctor.lint.rules._questions import gone_questions, old_questions
 from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._trainer_gone import (
     gone_arguments,
@@ -127,6 +127,7 @@ _FUSED_SINCE = (2, 8)
 def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     """Find ``TrainingArguments`` of programs for XLA devices with such settings."""
     if not model.is_xla:
+        yield from gone_questions(model, "transformers")
         return
     yield from _old_names(model)
     yield from gone_arguments(model)

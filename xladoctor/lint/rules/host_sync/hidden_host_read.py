@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Kind
-from xladoctor.lint.model.knowledge import BAR_METRICS, LIGHTNING_CALLBACKS
+from xladoctor.lint.model.frameworks import BAR_METRICS, LIGHTNING_CALLBACKS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._generation import generated
@@ -52,6 +52,12 @@ _METER = "MetricLogger"
 #: Read on the host for a flag of Accelerate's own (Accelerate 1.15, accelerator.py).
 _TRIGGER = "accelerate.Accelerator.check_trigger"
 
+#: ``if (std == 0).any()`` of a tensor on the device (torchvision 0.24, _functional_tensor.py).
+_NORMALIZE = "torchvision.transforms.functional.normalize"
+_NORMALIZERS = frozenset(
+    f"torchvision.transforms.{module}Normalize" for module in ("", "transforms.")
+)
+
 
 @rule("XLA109")
 def hidden_host_read(model: FileModel) -> Iterator[Problem]:
@@ -70,6 +76,9 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
             continue
         elif name in _READERS:
             what, instead = _READERS[name]
+        elif _normalizes(model, call):
+            what = "torchvision asks whether a deviation is zero, which"
+            instead = "(x - mean) / std, with both as buffers; or normalize in the Dataset"
         elif _checks_arguments(model, call, name):
             what = "the check of its arguments (and later of what log_prob is given)"
             instead = _UNCHECKED
@@ -92,6 +101,17 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
     yield from _membership(model)
     yield from _each_token(model)
     yield from _of_the_bar(model)
+
+
+def _normalizes(model: FileModel, call: CallSite) -> bool:
+    """``Normalize(mean, std)(images)`` of torchvision's first transforms, or their function.
+
+    Those of ``transforms.v2`` look at the list itself.
+    """
+    if call.name == _NORMALIZE:
+        return True
+    made = made_by(model, call.node.func)
+    return made is not None and made.name in _NORMALIZERS
 
 
 def _of_the_bar(model: FileModel) -> Iterator[Problem]:

@@ -15,6 +15,7 @@ from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
 from xladoctor.lint.rules._formatting import formats
+from xladoctor.lint.rules._stopwatches import Timed, stopped_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -50,22 +51,12 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
         if not isinstance(node.operator, cst.Subtract):
             continue
         end = _clock(model, node.left, node)
-        start = _clock(model, node.right, node)
-        if end is None or start is None or not _before(model, start, end):
-            continue
-        if end.node in reported:
+        if end is None or end.node in reported:
             continue  # the same reading, used twice
-        between = _between(model, start, end)
-        work = next((call for call in between if _works(model, call)), None)
-        if work is None or any(_waits(model, call) for call in between):
-            continue
-        if any(_may_read(model, call, start, work) for call in between):
-            continue
-        if _asks_between(model, between, work, end):
-            continue
-        if _device_loader_between(model, start, end):
-            continue  # the loader lets the host run ahead by a few batches only
         if _is_of_tracing(model, node) or _is_of_budget(model, node):
+            continue
+        start, work = _only_queued(model, node, end)
+        if start is None or work is None:
             continue
         reported.add(end.node)
         yield model.problem(
@@ -74,10 +65,38 @@ def timing_without_wait(model: FileModel) -> Iterator[Problem]:
             "traces, not how fast the model runs",
             suggestion="call torch_xla.sync(wait=True) before reading the clock",
             related=[
-                model.place(start.node, "the time is taken from here"),
+                model.place(start, "the time is taken from here"),
                 model.place(work.node, "this only queues work for the device"),
             ],
         )
+
+
+def _only_queued(
+    model: FileModel, node: cst.BinaryOperation, end: CallSite
+) -> tuple[cst.CSTNode, CallSite] | tuple[None, None]:
+    """From where a difference of two readings is taken, and the work between that nothing awaits.
+
+    Between the two in one function, and while a stopwatch of the program runs.
+    """
+    start = _clock(model, node.right, node)
+    timed: list[Timed] = []
+    here = start is not None and _before(model, start, end)
+    # A device loader lets the host run ahead by a few batches only.
+    if start is not None and here and not _device_loader_between(model, start, end):
+        timed.append(Timed(start.node, [*_between(model, start, end)]))
+    before = [call for call in model.calls() if call.function is end.function]
+    before = [call for call in before if model.tree.order[call.node] < model.tree.order[end.node]]
+    if not any(_waits(model, call) for call in before):
+        timed += stopped_by(model, end, node.right, _CLOCKS)
+    for begun, between in timed:
+        work = next((call for call in between if _works(model, call)), None)
+        if work is None or any(_waits(model, call) for call in between):
+            continue
+        if any(_may_read(model, call, begun, work) for call in between):
+            continue
+        if not _asks_between(model, between, begun, work, end):
+            return begun, work
+    return None, None
 
 
 def _clock(model: FileModel, node: cst.BaseExpression, use: cst.CSTNode) -> CallSite | None:
@@ -193,7 +212,7 @@ def _makes_pictures(model: FileModel, call: CallSite) -> bool:
     return False
 
 
-def _may_read(model: FileModel, call: CallSite, start: CallSite, work: CallSite) -> bool:
+def _may_read(model: FileModel, call: CallSite, start: cst.CSTNode, work: CallSite) -> bool:
     """``pictures = processor.postprocess(images)``: what cannot be read is given what was made.
 
     It may well read it, unless it gives a tensor of the device back, as a loss does.
@@ -210,11 +229,7 @@ def _may_read(model: FileModel, call: CallSite, start: CallSite, work: CallSite)
         return False
     return any(
         isinstance(argument.value, cst.Name)
-        and any(
-            order.get(binding.node, -1) > order[start.node]
-            for binding in model.bindings(argument.value.value, argument.value)
-            if binding.kind == "assign"
-        )
+        and any(order.get(made, -1) > order[start] for made in model.assigned_to(argument.value))
         for argument in call.node.args
     )
 
@@ -234,17 +249,22 @@ def _shows_tensor(model: FileModel, node: cst.CSTNode) -> bool:
 
 
 def _asks_between(
-    model: FileModel, between: Sequence[CallSite], work: CallSite, end: CallSite
+    model: FileModel,
+    between: Sequence[CallSite],
+    begun: cst.CSTNode,
+    work: CallSite,
+    end: CallSite,
 ) -> bool:
     """``if token == end_of_text: break``, also in what is called: the host waits for each token."""
     order = model.tree.order
     ran = {call.target for call in between if isinstance(call.target, Function)}
+    after = order.get(work.node, order.get(begun, 0))  # the work may be of another file
     return any(
         part.function_of(tensor) in ran
         or (
             part is model
             and part.function_of(tensor) is end.function
-            and order[work.node] < order[tensor] < order[end.node]
+            and after < order[tensor] < order[end.node]
         )
         for part in (model, *model.linked)
         for _, tensor in asked_tensors(part)

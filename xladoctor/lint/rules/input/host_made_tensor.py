@@ -13,10 +13,11 @@ from xladoctor.lint.rules._batches import OF_DATA, is_of_data
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._filled import computed_of_constants, same_numbers
 from xladoctor.lint.rules._fixed import is_fixed
+from xladoctor.lint.rules._host_draws import HostMade, drawn_array, made_on_host
 from xladoctor.lint.rules._host_index import indexed_from_host, operands_of_host
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._new_layers import new_layers
-from xladoctor.lint.rules._reads import costly_loop, loop_place, often
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,10 @@ _CONTENT = {"full": 1, "arange": 0, "linspace": 0}
 _LISTED = frozenset(
     f"torch.{name}" for name in ("tensor", "as_tensor", "Tensor", "FloatTensor", "LongTensor")
 )
+#: What gives the same numbers once more, in another shape.
+_REPEATED = frozenset(
+    {"repeat", "expand", "unsqueeze", "view", "reshape", "long", "float", "tile", "squeeze"}
+)
 _OF_NUMBERS = ("torch.tensor", "torch.as_tensor")
 _ARITHMETIC = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 
@@ -54,6 +59,9 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             continue
         made = _factory(model, source) or _factory(model, _plain(source))
         if (loop := costly_loop(model, move.node)) is None:
+            continue
+        if made is None and (drawn := made_on_host(model, source)) is not None:
+            yield _of_host(model, move, drawn, loop)
             continue
         if made is None:
             computed = list(_computed(model, moved, loop)) or list(_numbers(model, moved, loop))
@@ -75,6 +83,7 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, moved, made, device) if constant and _FACTORIES[name] else None,
         )
     yield from _written(model)
+    yield from _drawn(model)
     yield from new_layers(model)
     yield from _mixed(model)
     yield from _one_by_one(model)
@@ -107,6 +116,26 @@ def _written(model: FileModel) -> Iterator[Problem]:
         there = model.value(call.receiver).is_device_tensor
         if there and same_numbers(model, call.positional[0]):
             yield _of_numbers(model, call, loop)
+
+
+def _drawn(model: FileModel) -> Iterator[Problem]:
+    """``torch.tensor(np.random.randn(n, 8), device=device)``."""
+    for call in model.calls(*_OF_NUMBERS):
+        device, data = call.keywords.get("device"), call.argument(0, "data")
+        made = drawn_array(model, data) if device is not None and data is not None else None
+        loop = costly_loop(model, call.node) if made is not None else None
+        if device is not None and made and loop and _is_xla(model, device, call):
+            yield _of_host(model, call, made, loop)
+
+
+def _of_host(model: FileModel, call: CallSite, made: HostMade, loop: Loop) -> Problem:
+    return model.problem(
+        call.node,
+        f"{snippet(model, made.call.node)} fills this tensor on the CPU and it is uploaded "
+        f"{often(loop)}; the device can make it itself, inside the graph",
+        suggestion=f"torch.{made.factory}(..., device=device)",
+        related=[loop_place(model, loop), model.place(made.call.node, "filled here")],
+    )
 
 
 def _numbers(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
@@ -174,12 +203,11 @@ def _for_numbers(model: FileModel, node: cst.CSTNode) -> bool:
 
 
 def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
-    """``torch.from_numpy(x)`` of ``torch.from_numpy(x).float().unsqueeze(0)``."""
-    while (
-        isinstance(node, cst.Call)
-        and isinstance(node.func, cst.Attribute)
-        and isinstance(node.func.value, cst.Call)
-    ):
+    """``torch.from_numpy(x)`` of ``torch.from_numpy(x).float()``, ``x`` of ``x.repeat(n, 1)``."""
+    while isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        named = isinstance(node.func.value, cst.Name) and node.func.attr.value in _REPEATED
+        if not named and not isinstance(node.func.value, cst.Call):
+            break
         node = node.func.value
     return node
 

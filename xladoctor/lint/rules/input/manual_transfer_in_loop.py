@@ -20,6 +20,7 @@ from xladoctor.lint.rules._batches import (
     moves_by_hand,
     uploads_of_arrays,
 )
+from xladoctor.lint.rules._host_draws import is_drawn
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import loop_place, not_here
 
@@ -52,9 +53,15 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
             found.extend(_over_loader(model, loop, loop.node))
         else:
             found.extend(_over_anything(model, loop))
-        if not found and loop in arrays:
-            found.append(_of_array(model, loop, arrays[loop][0]))
+        if not found and (given := [x for x in arrays.get(loop, ()) if not _is_drawn(model, x)]):
+            found.append(_of_array(model, loop, given[0]))
         yield from found
+
+
+def _is_drawn(model: FileModel, call: CallSite) -> bool:
+    """Whether what is uploaded is noise, which the device could draw itself (XLA604)."""
+    method = call.name is None and call.receiver is not None
+    return is_drawn(model, call.receiver if method and call.receiver is not None else call.node)
 
 
 def _is_seen(loop: Loop) -> bool:
@@ -78,7 +85,7 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
     """A loop over a plain loader: the device loader takes its place."""
     move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
     if move is None:
-        move = moved_by_hand(model, loop)
+        move = moved_by_hand(model, loop) or _by_helper(model, loop, node)
     if move is None:
         yield from _by_trainer(model, loop, node)
         return
@@ -91,6 +98,24 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
         "next batches in the background, and ends the graph of each step",
         None if model.spmd else _fix(model, node, move),
     )
+
+
+def _by_helper(model: FileModel, loop: Loop, node: cst.For) -> CallSite | None:
+    """``batch = self.to_device(batch)``: a helper of the program moves it, also for other loops."""
+    names = {part.value for part in walk(node.target) if isinstance(part, cst.Name)}
+    for call in model.calls():
+        given = call.positional[0] if call.positional else None
+        if not isinstance(given, cst.Name) or given.value not in names or call.target is None:
+            continue
+        moved = model.value(call.node)
+        if (
+            model.loop(call.node) is loop
+            and moved.holds_device_tensor
+            and model.value(given).kind is Kind.CPU_TENSOR
+            and not model.throttled(call.node)
+        ):
+            return call
+    return None
 
 
 def _by_trainer(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Problem]:

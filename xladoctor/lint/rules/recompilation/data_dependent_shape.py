@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._left_out import samples_left_out
 from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
@@ -170,7 +171,7 @@ def _sized_by_number(model: FileModel, call: CallSite) -> Iterator[Problem]:
     if name not in _SIZED or (call.name is not None and not call.name.startswith("torch.")):
         return
     written = [*call.positional, *(x for key, x in call.keywords.items() if key == "size")]
-    numbers = [part for size in written for part in _parts(size)]
+    numbers = [part for size in written for part in each_in(size)]
     for number in numbers:
         stands = _is_read(model, number)
         if not stands and not (was_read(model, number) and model.value(call.node).is_device_tensor):
@@ -195,14 +196,6 @@ def _of_size(
         "mask what is beyond",
         related=[loop_place(model, loop)],
     )
-
-
-def _parts(size: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The numbers of a size: one, or those of a tuple."""
-    if isinstance(size, cst.Tuple | cst.List):
-        yield from (element.value for element in size.elements)
-    else:
-        yield size
 
 
 def _is_read(model: FileModel, node: cst.BaseExpression, depth: int = 3) -> bool:

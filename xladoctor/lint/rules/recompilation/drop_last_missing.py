@@ -18,7 +18,13 @@ from xladoctor.lint.rules._endless import cut_to_batches, endless
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._handed_over import is_accelerator
-from xladoctor.lint.rules._loaders import DATA_LOADER, bound_name, loops_over, says_evaluation
+from xladoctor.lint.rules._loaders import (
+    DATA_LOADER,
+    batches_of,
+    bound_name,
+    loops_over,
+    says_evaluation,
+)
 from xladoctor.lint.rules._short_batches import leaves_short_ones_out
 from xladoctor.lint.rules._sliced_batches import sliced_batches
 from xladoctor.lint.rules._sources import default, sources
@@ -68,14 +74,15 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
         if loops and all(_goes_elsewhere(model, loop) for loop in loops):
             continue
         related = [model.place(training.node, "the step loop over it")] if training else []
+        batches = _batches(model, call)
         yield model.problem(
-            call.node,
+            call.node if batches is None else batches.node,
             "the last batch of an epoch may be smaller: a new shape, so the whole step is compiled "
             "a second time"
             + (", and cores with fewer batches can hang" if _own_part(model, call) else ""),
             suggestion="give drop_last=True",
             related=related,
-            fix=_fix(model, call),
+            fix=_fix(model, call) if batches is None else None,
         )
 
 
@@ -108,13 +115,23 @@ def _fills_up(model: FileModel) -> bool:
 
 def _keeps_short_batch(model: FileModel, call: CallSite) -> bool:
     named = given(model, call)
-    if not all_given(model, call) or "batch_sampler" in named:
+    if not all_given(model, call):
         return False
+    if "batch_sampler" in named:
+        batches = _batches(model, call)
+        kept = None if batches is None else batches.argument(2, "drop_last")
+        return kept is not None and _is_false(model, kept, _DEPTH)
     batch = call.argument(1, "batch_size") or named.get("batch_size")
     if batch is None or constant(model, batch) in (1, None):
         return False
     drop = call.argument(8, "drop_last") or named.get("drop_last")
     return drop is None or _is_false(model, drop, _DEPTH)
+
+
+def _batches(model: FileModel, call: CallSite) -> CallSite | None:
+    """``BatchSampler(sampler, 16, drop_last=False)`` of ``DataLoader(data, batch_sampler=...)``."""
+    made = given(model, call).get("batch_sampler")
+    return None if made is None else batches_of(model, made)
 
 
 def _is_false(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
@@ -169,8 +186,7 @@ def _own_part(model: FileModel, call: CallSite) -> bool:
         return False
     nodes: list[cst.CSTNode] = [dataset]
     if isinstance(dataset, cst.Name):
-        bindings = model.bindings(dataset.value, dataset)
-        nodes += [item.node for item in bindings if item.kind == "assign"]
+        nodes += model.assigned_to(dataset)
     return any(differs(model, node) for node in nodes)
 
 

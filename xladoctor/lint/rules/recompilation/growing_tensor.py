@@ -8,19 +8,17 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import assignments, is_name
-from xladoctor.lint.model.knowledge import (
-    JOINS,
-    JOINS_AND_STACKS,
-    LIGHTNING_EVALS,
-    LIGHTNING_STEPS,
-)
+from xladoctor.lint.model.frameworks import LIGHTNING_EVALS, LIGHTNING_STEPS
+from xladoctor.lint.model.knowledge import JOINS, JOINS_AND_STACKS
 from xladoctor.lint.model.loops import HOT
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
-from xladoctor.lint.rules._generation import generated, unpacked
+from xladoctor.lint.rules._generation import generated, has_settings, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
+from xladoctor.lint.rules._nested import NESTED, takes_device_tensor
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 from xladoctor.lint.rules._sources import the_source
 
@@ -29,12 +27,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
-#: The Trainer's own, which take what there is and what is new.
-_JOINS_OF_TRANSFORMERS = frozenset(
-    f"transformers.{module}.{name}"
-    for module in ("trainer_pt_utils", "trainer_utils", "trainer")
-    for name in ("nested_concat", "torch_pad_and_concatenate")
-)
 _LONGER = frozenset({"append", "extend"})
 _SHORTER = frozenset({"clear", "pop", "popleft", "remove", "insert"})
 #: Methods in which a module's caches are filled for one sequence.
@@ -50,7 +42,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         if joined is None or target is None:
             continue
         call, value = joined
-        if not value.holds_device_tensor and not _takes_device_tensor(model, call):
+        if not value.holds_device_tensor and not takes_device_tensor(model, call):
             continue
         if not any(_is_same(model, part, target) for part in _parts(model, call)):
             continue
@@ -174,7 +166,7 @@ def _changed(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         if node.func.attr.value in _LONGER | _SHORTER:
             yield node.func.value
     elif isinstance(node, cst.AssignTarget):
-        yield from _each(node.target)
+        yield from each_in(node.target)
     elif isinstance(node, cst.AugAssign | cst.AnnAssign):
         yield node.target
     elif isinstance(node, cst.Del):
@@ -186,8 +178,7 @@ def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
     if isinstance(kept, cst.Name):
         made = [binding.node for binding in model.bindings(kept.value, kept)]
     else:
-        owners = (one.owner for one in model.functions_around(kept))
-        owner = next((one for one in owners if one is not None), None)
+        owner = model.class_around(kept)
         made = list(model.kept(owner).get(kept.attr.value, ())) if owner is not None else []
     return bool(made) and all(
         isinstance(one, cst.List) or (isinstance(one, cst.Call) and not one.args) for one in made
@@ -234,7 +225,7 @@ def _texts(model: FileModel) -> Iterator[Problem]:
     fixed = any(node.attr.value == "cache_implementation" for node in model.nodes(cst.Attribute))
     for call, writing in () if fixed else generated(model):
         asked = {*call.keywords, *unpacked(model, call)}
-        if "cache_implementation" not in asked and not _has_settings(model, call):
+        if "cache_implementation" not in asked and not has_settings(model, call):
             yield model.problem(
                 call.node,
                 "the texts and the cache of generate grow by each token: every length is another "
@@ -242,12 +233,6 @@ def _texts(model: FileModel) -> Iterator[Problem]:
                 suggestion='cache_implementation="static", with prompts padded to one length',
                 related=writing.related,
             )
-
-
-def _has_settings(model: FileModel, call: CallSite) -> bool:
-    """``generate(**settings)``, where anything may stand; not ``**inputs`` of a tokenizer."""
-    starred = [model.value(argument.value) for argument in call.node.args if argument.star]
-    return any(not value.holds_device_tensor and value.entries is None for value in starred)
 
 
 def _is_same(model: FileModel, part: cst.BaseExpression, target: cst.BaseExpression) -> bool:
@@ -262,14 +247,8 @@ def _parts(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
     given = the_source(model, given) if given is not None else None
     if isinstance(given, cst.List | cst.Tuple):
         yield from (element.value for element in given.elements)
-    elif call.name in _JOINS_OF_TRANSFORMERS:
+    elif call.last in NESTED:
         yield from call.positional[:2]
-
-
-def _takes_device_tensor(model: FileModel, call: CallSite) -> bool:
-    """``nested_concat(kept, new)``, which nothing is known of but what it is given."""
-    given = call.positional[:2] if call.name in _JOINS_OF_TRANSFORMERS else ()
-    return any(model.value(part).holds_device_tensor for part in given)
 
 
 def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSite, Value]]:
@@ -279,7 +258,7 @@ def _joined(model: FileModel, node: cst.BaseExpression) -> Iterator[tuple[CallSi
         yield from _joined(model, node.orelse)
     elif isinstance(node, cst.Call):
         call = model.call(node)
-        if call.name in JOINS or call.name in _JOINS_OF_TRANSFORMERS:
+        if call.name in JOINS or call.last in NESTED:
             yield call, model.value(node)
 
 
@@ -327,7 +306,7 @@ def _starts_anew(
     for other in walk(loop):
         for bound, value in assignments(other) if other is not node else ():
             if (
-                any(same_name(part, target) for part in _each(bound))
+                any(same_name(part, target) for part in each_in(bound))
                 and not (_is_none(value) and _now_and_then(model, other, loop))
                 and not _is_first(model, other, node, target, loop)
             ):
@@ -365,14 +344,6 @@ def _tells_first(test: cst.BaseExpression, target: cst.BaseExpression, loop: cst
         named = (part for part in counted if isinstance(part, cst.Name))
         return compared.comparator.value == "0" and any(same_name(x, test.left) for x in named)
     return same_name(test.left, target) and isinstance(compared.operator, cst.Is | cst.IsNot)
-
-
-def _each(target: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The names that an assignment sets: ``kept, rest = ...`` sets two."""
-    if isinstance(target, cst.Tuple | cst.List):
-        yield from (element.value for element in target.elements)
-    else:
-        yield target
 
 
 def _is_none(node: cst.BaseExpression) -> bool:

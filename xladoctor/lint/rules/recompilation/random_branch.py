@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import assigned, drawn, tossed
+from xladoctor.lint.rules._exact import assigned, drawn, drawn_in, tossed
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 #: What picks of a list.
 _PICKS = frozenset(
@@ -23,17 +27,22 @@ _PICKS = frozenset(
     for module in ("random", "numpy.random")
     for name in ("choice", "choices", "sample")
 )
+#: Shares of layers that models leave out in training, which are 0 unless a configuration says so.
+_OFF = re.compile(r"(layer|path|depth)_?(drop|prob|rate)|drop_?(layer|path|depth)", re.IGNORECASE)
+_LOOPS = (cst.For, cst.While, cst.FunctionDef)
+_LEAVES = (cst.Return, cst.Continue, cst.Break)
 _NOT_DICE = frozenset({"random.seed", "random.Random", "numpy.random.seed"})
 
 
 @rule("XLA207")
 def random_branch(model: FileModel) -> Iterator[Problem]:
     """Find ``if random.random() < p`` around device work in hot loops."""
-    for node in model.nodes(cst.If):
-        if not _throws(model, node.test):
+    for node in model.nodes(cst.If, cst.While):
+        assert isinstance(node, cst.If | cst.While)
+        if not _throws(model, node.test) or _may_be_off(model, node.test):
             continue
         loop = costly_loop(model, node)
-        if loop is None or not any(_computes(model, part) for part in walk(node.body)):
+        if loop is None or not _decides_work(model, node, loop):
             continue
         yield model.problem(
             node.test,
@@ -43,9 +52,67 @@ def random_branch(model: FileModel) -> Iterator[Problem]:
             "torch.where(keep, a, b); or choose in the Dataset, on the host",
             related=[loop_place(model, loop)],
         )
+    yield from _rounds(model)
     yield from _sizes(model)
     yield from _modes(model)
     yield from _callees(model)
+
+
+def _decides_work(model: FileModel, node: cst.If | cst.While, loop: Loop) -> bool:
+    """Whether work of the device runs by a condition.
+
+    What is read there has a graph of its own, the same each time: an agent that acts by chance or
+    asks its network.
+    """
+    if any(_computes(model, part) for part in walk(node.body)):
+        return True
+    other = list(_otherwise(model, node, loop))
+    return any(_computes(model, part) for part in other) and not any(
+        isinstance(part, cst.Call) and model.effects.is_read(part) for part in other
+    )
+
+
+def _otherwise(model: FileModel, node: cst.If | cst.While, loop: Loop) -> Iterator[cst.CSTNode]:
+    """What runs if a condition does not hold: the other branch, what stands behind one that leaves.
+
+    A turn of the step loop that is left whole is no other step.
+    """
+    if isinstance(node, cst.While):
+        return
+    if isinstance(node.orelse, cst.Else):
+        yield from walk(node.orelse)
+    last, block = last_of(node.body), model.parent(node)
+    around = next((x for x in model.tree.ancestors(node) if isinstance(x, _LOOPS)), None)
+    if isinstance(last, cst.Return):
+        whole = last.value is None and loop.implicit and model.function_of(node) is loop.function
+    else:
+        whole = around is loop.node
+    if isinstance(last, _LEAVES) and not whole and isinstance(block, cst.IndentedBlock):
+        behind = itertools.dropwhile(lambda line: line is not node, block.body)
+        for line in itertools.islice(behind, 1, None):
+            yield from walk(line)
+
+
+def _rounds(model: FileModel) -> Iterator[Problem]:
+    """``for _ in range(random.randint(1, 4)): x = layer(x)``: how often, by Python's dice."""
+    for node in model.nodes(cst.For):
+        over = node.iter
+        if not isinstance(over, cst.Call) or model.name(over.func) != "builtins.range":
+            continue
+        made = next(filter(None, (drawn_in(model, one.value) for one in over.args)), None)
+        loop = costly_loop(model, node) if made is not None else None
+        if made is None or loop is None or loop.node is node:
+            continue
+        if model.hot_loop(made.node) is None or not any(_computes(model, x) for x in walk(node)):
+            continue
+        yield model.problem(
+            over,
+            f"{snippet(model, made.node)} decides how often this is computed: each number of turns "
+            "is a graph of its own, compiled when it first comes up",
+            suggestion="take the same number in every step; or compute the most, and choose with "
+            "data: torch.where(turn < n, new, x)",
+            related=[loop_place(model, loop), model.place(made.node, "drawn here")],
+        )
 
 
 def _callees(model: FileModel) -> Iterator[Problem]:
@@ -156,6 +223,17 @@ def _throws(model: FileModel, test: cst.BaseExpression) -> bool:
         if made.node is part or model.hot_loop(made.node) is not None:
             return True
     return False
+
+
+def _may_be_off(model: FileModel, test: cst.BaseExpression) -> bool:
+    """``random.random() < self.layerdrop``: 0 in most models, unless the program says a number."""
+    return any(
+        _OFF.search(model.tree.text(side)) is not None
+        and model.literal(the_source(model, side)) in (NotImplemented, 0)
+        for part in walk(test)
+        if isinstance(part, cst.Comparison)
+        for side in (part.left, *(target.comparator for target in part.comparisons))
+    )
 
 
 def _tossed_before(model: FileModel, node: cst.CSTNode) -> CallSite | None:

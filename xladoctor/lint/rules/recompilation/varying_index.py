@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
 #: What gives one of the numbers that it is given.
-_KEEPS = frozenset({"builtins.int", "builtins.min", "builtins.max"})
+_KEEPS = frozenset({"builtins.min", "builtins.max"})
+#: Names on the way from a number to the counter that it is made of.
+_NAMES = 3
+#: What gives the whole part of a number.
+_ROUNDS = frozenset({"builtins.int", "builtins.round", "math.floor", "math.ceil", "math.trunc"})
 
 
 @rule("XLA205")
@@ -284,8 +289,8 @@ def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> boo
         if not isinstance(node.operator, cst.Add | cst.Subtract | cst.Multiply):
             return False
         return _is_counter(model, node.left, counter) or _is_counter(model, node.right, counter)
-    if isinstance(node, cst.Call) and model.name(node.func) in _KEEPS:
-        return any(_is_counter(model, one.value, counter) for one in node.args)
+    if isinstance(node, cst.Call):
+        return _counts_too(model, model.call(node), counter)
     if isinstance(node, cst.Name) and node.value != counter:
         made = assigned(model, node)
         return (
@@ -299,7 +304,40 @@ def _is_counter(model: FileModel, node: cst.BaseExpression, counter: str) -> boo
     return not any(isinstance(parent, cst.CompFor | cst.Lambda) for parent in around(model, node))
 
 
+def _counts_too(model: FileModel, call: CallSite, counter: str) -> bool:
+    """``int(n * step / total)``, and ``budget(step)`` of the program, which gives such a number."""
+    if call.name in _KEEPS:
+        return any(_is_counter(model, one, counter) for one in call.positional)
+    if call.name in _ROUNDS:
+        return any(_is_share(model, one, counter) for one in call.positional)
+    function = call.target
+    return isinstance(function, Function) and any(
+        _is_counter(model, value, name)
+        for name in _handed(call, counter)
+        for value in returned(function)
+    )
+
+
+def _is_share(
+    model: FileModel, node: cst.BaseExpression, counter: str, depth: int = _NAMES
+) -> bool:
+    """Arithmetic with the counter, of which the whole part is taken: ``n * (1 - step / total)``."""
+    if isinstance(node, cst.BinaryOperation):
+        repeats = isinstance(node.operator, cst.Modulo | cst.FloorDivide)
+        return not repeats and any(
+            _is_share(model, side, counter, depth) for side in (node.left, node.right)
+        )
+    if isinstance(node, cst.Call) and model.name(node.func) in _KEEPS | _ROUNDS:
+        return any(_is_share(model, one.value, counter, depth) for one in node.args)
+    if isinstance(node, cst.Name) and node.value != counter:
+        made = assigned(model, node) if depth else []
+        return len(made) == 1 and _is_share(model, made[0], counter, depth - 1)
+    return _is_counter(model, node, counter)
+
+
 def _is_sum(model: FileModel, node: cst.BaseExpression, counter: str) -> bool:
     """``length = 64 + step``, and then ``x[:, :length]``."""
+    if isinstance(node, cst.Call) and model.name(node.func) in _ROUNDS:
+        return _is_counter(model, node, counter)
     named = (part for part in walk(node) if isinstance(part, cst.Name))
     return any(part.value == counter for part in named) and _is_counter(model, node, counter)

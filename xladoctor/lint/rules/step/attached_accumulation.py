@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, LoopKind, walk
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.turns import counts_micro_steps
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
-from xladoctor.lint.rules._made_losses import assigned, outputs_of_models
+from xladoctor.lint.rules._history import History, history_of, text_of
+from xladoctor.lint.rules._kept_sums import Kept, begins_anew, bound, kept, made_anew
 from xladoctor.lint.rules._reads import loop_place, snippet
-from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
@@ -27,35 +27,136 @@ _GIVES_LOSS = frozenset({"training_step", "compute_loss"})
 
 @rule("XLA315")
 def attached_accumulation(model: FileModel) -> Iterator[Problem]:
-    """Find sums and lists over steps of a loss that ``backward`` was called on, and of outputs."""
+    """Find sums and lists over steps of what ``backward`` was called on, and what it is made of."""
     if not model.is_xla:
         return
     backward = list(_backward_calls(model))
-    sources = {
-        part.value for _, loss in backward for part in walk(loss) if isinstance(part, cst.Name)
-    }
     for loop in model.loops:
-        if loop.kind is not LoopKind.STEP or loop.implicit:
+        if loop.kind is not LoopKind.STEP:
             continue
-        losses = _losses(model, [loss for call, loss in backward if model.loop(call.node) is loop])
-        losses |= _given_back(model, loop, backward)
-        yield from _in_loop(model, loop, losses, sources)
-    for loop in model.loops:
-        if loop.kind is LoopKind.STEP and loop.implicit and loop.function is not None:
+        if not loop.implicit:
+            yield from _in_loop(model, loop, _of_loop(model, loop, backward))
+        elif loop.function is not None:
             yield from _in_hook(model, loop, loop.function)
     for function in model.functions:
         # The step is a function: what it is given and gives back goes on.
-        own = [(call, loss) for call, loss in backward if call.function is function]
-        losses = _losses(model, [loss for call, loss in own if model.loop(call.node) is None])
-        nodes = list(walk(function.node, into_functions=False)) if losses else []
-        for node in nodes:
-            found = _accumulates(model, node, losses)
-            if found is not None and found[1] not in sources and model.loop(node) is None:
-                call = carried(model, function, found[1])
-                yield from _in_calls(model, () if call is None else (call,), node, found)
-            own_sum = _own_sum(model, function, nodes, node, losses)
-            if own_sum is not None and model.loop(node) is None:
-                yield from _in_calls(model, model.callers(function), node, own_sum)
+        own = [loss for call, loss in backward if call.function is function]
+        direct = [call for call, _ in backward if call.function is function]
+        if any(model.loop(call.node) is None for call in direct):
+            yield from _in_step(model, function, history_of(model, own))
+
+
+def _of_loop(
+    model: FileModel, loop: Loop, backward: list[tuple[CallSite, cst.BaseExpression]]
+) -> History:
+    """What has a history in a loop: of its own losses, and of those that its functions give back.
+
+    Attributes of the loop's object too (``self.loss``), whichever method goes backward.
+    """
+    found = history_of(model, [loss for call, loss in backward if model.loop(call.node) is loop])
+    for node in walk(loop.node, into_functions=False):
+        if isinstance(node, cst.Call) and model.loop(node) is loop:
+            found.carries |= _given_back(model, node, backward)
+    owner = None if loop.function is None else loop.function.owner
+    if owner is not None:
+        reached = {call.node for call in model.reached(loop.node)}
+        for call, loss in backward:
+            if call.function is not None and call.function.owner is owner and call.node in reached:
+                of_object = history_of(model, [loss])
+                found.add(
+                    History(
+                        {one for one in of_object.carries if one.startswith("self.")},
+                        {one for one in of_object.parts if one.startswith("self.")},
+                    )
+                )
+    return found
+
+
+def _in_loop(model: FileModel, loop: Loop, history: History) -> Iterator[Problem]:
+    """Sums and lists that a loop keeps, by itself or in an object of the program."""
+    nodes = list(walk(loop.node, into_functions=False)) if history.carries else []
+    entries = _entries(model, nodes, history)
+    for node in nodes:
+        around = model.loop(node)
+        if around is not loop and (around is None or around.node not in entries):
+            continue
+        carries = history.carries if around is loop else entries[around.node]
+        found = kept(model, node, carries)
+        if found is not None and _goes_on(model, loop, nodes, node, found, history):
+            yield from _problem(model, loop, node, found)
+        if isinstance(node, cst.Call):
+            call = model.call(node)
+            for one in _kept_by_object(model, call, history.carries):
+                if not made_anew(nodes, call):
+                    yield from _problem(model, loop, one.tensor, one)
+
+
+def _entries(
+    model: FileModel, nodes: list[cst.CSTNode], history: History
+) -> dict[cst.CSTNode, set[str]]:
+    """What loops over a dictionary of losses call them: ``for name, loss in stats.items()``."""
+    found: dict[cst.CSTNode, set[str]] = {}
+    for node in nodes:
+        over = node.iter if isinstance(node, cst.For) else None
+        if not isinstance(node, cst.For) or not isinstance(over, cst.Call):
+            continue
+        func, target = over.func, node.target
+        if isinstance(func, cst.Attribute) and func.attr.value in {"items", "values"}:
+            held = f"{text_of(model, func.value)}["
+            value = target.elements[-1].value if isinstance(target, cst.Tuple) else target
+            if any(one.startswith(held) for one in history.carries):
+                found[node] = {text_of(model, value)}
+    return found
+
+
+def _goes_on(
+    model: FileModel,
+    loop: Loop,
+    nodes: list[cst.CSTNode],
+    node: cst.CSTNode,
+    found: Kept,
+    history: History,
+) -> bool:
+    """Whether what a loop adds up lives on, and is not what goes backward."""
+    if found.root in history.parts or begins_anew(model, nodes, node, found):
+        return False
+    return found.root.startswith("self.") or not _of_one_step(model, loop)
+
+
+def _in_step(model: FileModel, function: Function, history: History) -> Iterator[Problem]:
+    """A sum that a function keeps from one of its calls to the next, where a step loop calls it."""
+    nodes = list(walk(function.node, into_functions=False)) if history.carries else []
+    for node in nodes:
+        found = kept(model, node, history.carries) if model.loop(node) is None else None
+        if found is None or found.root in history.parts or begins_anew(model, nodes, node, found):
+            continue
+        for call in _calls_that_keep(model, function, found, node):
+            loop = model.loop(call.node)
+            if loop is not None and loop.kind is LoopKind.STEP:
+                yield from _problem(model, loop, node, found)
+                break
+
+
+def _calls_that_keep(
+    model: FileModel, function: Function, found: Kept, node: cst.CSTNode
+) -> Iterator[CallSite]:
+    """The calls of a function after which a total lives on."""
+    root = found.root.partition(".")[0]
+    if function.is_bound and root == next(iter(function.parameters), None):
+        yield from model.callers(function) if "." in found.root else ()
+        return
+    if root not in function.parameters:
+        return
+    if found.total == root and not isinstance(node, cst.Expr):  # a sum has to be given back
+        call = carried(model, function, root)
+        yield from () if call is None else (call,)
+        return
+    for call in model.callers(function):
+        loop, given = model.loop(call.node), call.given_to(function, root)
+        inside = walk(loop.node, into_functions=False) if loop is not None else ()
+        anew = {name for line in inside for name in bound(line)}
+        if isinstance(given, cst.Name | cst.Attribute):
+            yield from () if text_of(model, given).partition(".")[0] in anew else (call,)
 
 
 def _in_hook(model: FileModel, loop: Loop, function: Function) -> Iterator[Problem]:
@@ -66,14 +167,16 @@ def _in_hook(model: FileModel, loop: Loop, function: Function) -> Iterator[Probl
     given = [node.value for node in nodes if isinstance(node, cst.Return) and node.value]
     by_hand = (call for call in model.methods("manual_backward") if call.function is function)
     given += [loss for call in by_hand if (loss := call.argument(0, "loss")) is not None]
-    losses = _losses(model, [part for value in given for part in _loss_of(model, value)])
-    for node in nodes if losses else []:
-        own_sum = _own_sum(model, function, nodes, node, losses)
-        if own_sum is not None:
-            yield from _problem(model, loop, node, *own_sum)
+    losses = [part for value in given for part in _loss_of(model, value)]
+    history = history_of(model, losses)
+    for node in nodes if history.carries else []:
+        found = kept(model, node, history.carries)
+        own = found is not None and found.root.startswith(f"{function.parameters[0]}.")
+        if found is not None and own and not begins_anew(model, nodes, node, found):
+            yield from _problem(model, loop, node, found)
         if isinstance(node, cst.Call):
-            for loss, total in _kept_by_object(model, model.call(node), losses):
-                yield from _problem(model, loop, loss, loss, total)
+            for one in _kept_by_object(model, model.call(node), history.carries):
+                yield from _problem(model, loop, one.tensor, one)
 
 
 def _loss_of(model: FileModel, given: cst.BaseExpression) -> list[cst.BaseExpression]:
@@ -86,42 +189,6 @@ def _loss_of(model: FileModel, given: cst.BaseExpression) -> list[cst.BaseExpres
     if isinstance(given, cst.Tuple) and given.elements:
         return [given.elements[0].value]
     return [given]
-
-
-def _in_calls(
-    model: FileModel, calls: Iterable[CallSite], node: cst.CSTNode, found: tuple[cst.Name, str]
-) -> Iterator[Problem]:
-    """A sum that a function keeps from one of its calls to the next, where a step loop calls it."""
-    around = (model.loop(call.node) for call in calls)
-    loop = next((one for one in around if one is not None and one.kind is LoopKind.STEP), None)
-    if loop is not None:
-        yield from _problem(model, loop, node, *found)
-
-
-def _in_loop(
-    model: FileModel, loop: Loop, losses: set[str], sources: set[str]
-) -> Iterator[Problem]:
-    """Sums and lists that a loop keeps, by itself or in an object of the program."""
-    nodes = list(walk(loop.node, into_functions=False)) if losses else []
-    outputs = outputs_of_models(model, nodes, losses)
-    for node in nodes:
-        if model.loop(node) is not loop:
-            continue
-        found = _accumulates(model, node, losses)
-        if found is None and isinstance(node, cst.Expr):
-            found = _accumulates(model, node, outputs)
-        if found is not None and found[1] in sources | _emptied(nodes, node, found[1]):
-            continue  # it is what goes backward, or keeps the last few
-        if found is not None and not _of_one_step(model, loop):
-            yield from _problem(model, loop, node, *found)
-        own_sum = _own_sum(model, loop.function, nodes, node, losses)
-        if own_sum is not None:
-            yield from _problem(model, loop, node, *own_sum)
-        if isinstance(node, cst.Call):
-            call = model.call(node)
-            for loss, total in _kept_by_object(model, call, losses):
-                if not _begins_anew(nodes, call):
-                    yield from _problem(model, loop, loss, loss, total)
 
 
 def _of_one_step(model: FileModel, loop: Loop) -> bool:
@@ -139,73 +206,61 @@ def _of_one_step(model: FileModel, loop: Loop) -> bool:
     return any(one is not None and one.kind is LoopKind.STEP for one in around)
 
 
-def _problem(
-    model: FileModel, loop: Loop, node: cst.CSTNode, loss: cst.Name, total: str
-) -> Iterator[Problem]:
+def _problem(model: FileModel, loop: Loop, node: cst.CSTNode, found: Kept) -> Iterator[Problem]:
     if model.throttled(node) or in_no_grad(model, node):
         return
-    detached = f"{model.tree.text(loss).strip()}.detach()"
+    detached = f"{text_of(model, found.tensor)}.detach()"
     yield model.problem(
         node,
-        f"{snippet(model, loss)} brings its autograd history along: `{total}` keeps that of every "
-        "step, and memory grows until it runs out",
+        f"{snippet(model, found.tensor)} brings its autograd history along: `{found.total}` keeps "
+        "that of every step, and memory grows until it runs out",
         suggestion=f"add {detached}",
         related=[loop_place(model, loop)],
-        fix=model.fix("Detach it", model.replace(loss, detached), safe=True),
+        fix=model.fix("Detach it", model.replace(found.tensor, detached), safe=True),
     )
 
 
-def _losses(model: FileModel, nodes: list[cst.BaseExpression]) -> set[str]:
-    names = (node for node in nodes if isinstance(node, cst.Name))
-    return {node.value for node in names if model.value(node).is_device_tensor}
-
-
 def _given_back(
-    model: FileModel, loop: Loop, backward: list[tuple[CallSite, cst.BaseExpression]]
+    model: FileModel, node: cst.Call, backward: list[tuple[CallSite, cst.BaseExpression]]
 ) -> set[str]:
-    """The names that ``loss, outputs = step(model, batch)`` gives to losses, with their history."""
+    """How ``loss, outputs = step(model, batch)`` writes losses, which have their history yet.
+
+    Of ``stats = step(model, batch)`` the entries that are losses: ``stats["loss"]``.
+    """
+    step = model.call(node).target
+    own = [(call, loss) for call, loss in backward if call.function is step]
+    if not isinstance(step, Function) or not own:
+        return set()
+    last = max(model.tree.order[call.node] for call, _ in own)
+    cut = {  # ``loss = loss.detach()`` behind it
+        name
+        for part in walk(step.node.body, into_functions=False)
+        if model.tree.order[part] > last
+        for name in bound(part)
+    }
+    carries = history_of(model, [loss for _, loss in own]).carries - cut
+    line = model.parent(node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
     found: set[str] = set()
-    for node in walk(loop.node, into_functions=False):
-        if not isinstance(node, cst.Assign) or model.loop(node) is not loop:
-            continue
-        step = model.call(node.value).target if isinstance(node.value, cst.Call) else None
-        places = _returned(model, step, backward) if isinstance(step, Function) else ()
-        target = node.targets[0].target
-        given = (
-            [(at, one.value) for at, one in enumerate(target.elements)]
-            if isinstance(target, cst.Tuple)
-            else [(None, target)]
-        )
-        found |= {
-            name.value
-            for at, name in given
-            if at in places and isinstance(name, cst.Name) and model.value(name).is_device_tensor
-        }
+    for value in returned(step):
+        for name, given in _pairs(target if target is not None else node, value):
+            if text_of(model, given) in carries and model.value(name).is_device_tensor:
+                found.add(text_of(model, name))
+            for item in given.elements if isinstance(given, cst.Dict) else ():
+                if isinstance(item, cst.DictElement) and text_of(model, item.value) in carries:
+                    found.add(f"{text_of(model, name)}[{text_of(model, item.key)}]")
     return found
 
 
-def _returned(
-    model: FileModel, step: Function, backward: list[tuple[CallSite, cst.BaseExpression]]
-) -> set[int | None]:
-    """Where a function gives back what it called ``backward`` of: places in a tuple, or None."""
-    own = {
-        loss.value: call
-        for call, loss in backward
-        if call.function is step and isinstance(loss, cst.Name)
-    }
-    nodes = list(walk(step.node.body, into_functions=False)) if own else []
-    order = model.tree.order
-    for node in nodes:  # ``loss = loss.detach()`` behind it
-        for name in _bound(node):
-            if name in own and order[node] > order[own[name].node]:
-                del own[name]
-    places: set[int | None] = set()
-    for node in nodes:
-        value = node.value if isinstance(node, cst.Return) else None
-        parts = value.elements if isinstance(value, cst.Tuple) else ()
-        given = [(None, value), *((at, one.value) for at, one in enumerate(parts))]
-        places |= {at for at, one in given if isinstance(one, cst.Name) and one.value in own}
-    return places
+def _pairs(
+    target: cst.BaseExpression, value: cst.BaseExpression
+) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """The names that what a function gives back gets, each with its value."""
+    if not isinstance(target, cst.Tuple):
+        yield target, value
+    elif isinstance(value, cst.Tuple):
+        given = (one.value for one in value.elements)
+        yield from zip((one.value for one in target.elements), given, strict=False)
 
 
 def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
@@ -219,164 +274,34 @@ def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpres
             yield call, call.receiver
 
 
-def _accumulates(
-    model: FileModel, node: cst.CSTNode, losses: set[str], of: str | None = None
-) -> tuple[cst.Name, str] | None:
-    """The loss that a statement adds, and the name of what it adds it to.
-
-    Args:
-        model: The file.
-        node: The statement.
-        losses: The names of losses.
-        of: What the total is an attribute of; None for a plain name.
-    """
-    if isinstance(node, cst.AugAssign) and isinstance(node.operator, cst.AddAssign):
-        loss, total = _bare(node.value, losses), _plain(node.target, of)
-        if loss is not None and total is not None:
-            return loss, total
-    if isinstance(node, cst.Assign) and len(node.targets) == 1:
-        total = _plain(node.targets[0].target, of)
-        if total is not None and (of is not None or total not in losses):
-            sums = (part for part in walk(node.value) if isinstance(part, cst.BinaryOperation))
-            for part in sums:
-                if isinstance(part.operator, cst.Add) and _plain(part.left, of) == total:
-                    loss = _bare(part.right, losses)
-                    if loss is not None:
-                        return loss, total
-    if isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
-        call = model.call(node.value)
-        if call.target is not None:
-            return None  # a class of the program's own, which may keep numbers alone
-        if call.method in {"append", "extend"} and call.receiver is not None and call.positional:
-            items = _kept_items(call.positional[0], whole=call.method == "append")
-            item = next((one for one in items if one.value in losses), None)
-            total = _holder(model, call.receiver, of)
-            if item is not None and total is not None:
-                return item, total
-    return None
-
-
-def _kept_items(item: cst.BaseExpression, *, whole: bool) -> list[cst.Name]:
-    """The names in what a list is given: ``loss``, ``(d_loss, g_loss)``, ``{"loss": loss}``."""
-    if isinstance(item, cst.Name):
-        return [item] if whole else []
-    if isinstance(item, cst.Dict) and whole:
-        values = [one.value for one in item.elements if isinstance(one, cst.DictElement)]
-    elif isinstance(item, cst.Tuple | cst.List):
-        values = [one.value for one in item.elements if isinstance(one, cst.Element)]
-    else:
-        values = []
-    return [value for value in values if isinstance(value, cst.Name)]
-
-
-def _holder(model: FileModel, node: cst.BaseExpression, of: str | None) -> str | None:
-    """The list that something is put into: ``losses``, ``history["loss"]``, of no given length."""
-    if made_in(model, node, ("collections.deque",)) is not None:
-        return None
-    if isinstance(node, cst.Subscript) and _plain(node.value, of) is not None:
-        text = model.tree.text(node).strip()
-        return text if of is None else text.removeprefix(f"{of}.")
-    return _plain(node, of)
-
-
-def _plain(node: cst.BaseExpression, of: str | None) -> str | None:
-    """The name that an expression is, or the attribute of such a holder."""
-    if of is None:
-        return node.value if isinstance(node, cst.Name) else None
-    if isinstance(node, cst.Attribute) and is_name(node.value, of):
-        return node.attr.value
-    return None
-
-
-def _own_sum(
-    model: FileModel,
-    function: Function | None,
-    nodes: list[cst.CSTNode],
-    node: cst.CSTNode,
-    losses: set[str],
-) -> tuple[cst.Name, str] | None:
-    """``self.total += loss``, where nothing sets that attribute anew in the nodes."""
-    if function is None or function.owner is None or function.is_static:
-        return None
-    of = next(iter(function.parameters), None)
-    found = _accumulates(model, node, losses, of) if of is not None else None
-    if of is None or found is None or any(_sets(other, of, found[1], node) for other in nodes):
-        return None
-    return found[0], f"{of}.{found[1]}"
-
-
-def _sets(node: cst.CSTNode, of: str, name: str, sums: cst.CSTNode) -> bool:
-    """Whether a node gives an attribute another value than the sum."""
-    targets = node.targets if isinstance(node, cst.Assign) and node is not sums else ()
-    return any(_plain(one.target, of) == name for one in targets)
-
-
-def _kept_by_object(
-    model: FileModel, call: CallSite, losses: set[str]
-) -> Iterator[tuple[cst.Name, str]]:
+def _kept_by_object(model: FileModel, call: CallSite, losses: set[str]) -> Iterator[Kept]:
     """``meter.update(loss)`` of an object of the program that adds it to what it has: the loss."""
     method = call.target
     if not isinstance(method, Function) or method.owner is None or method.is_static:
         return
     for index, given in enumerate(call.positional):
         parameters = method.parameters[1:]
-        if isinstance(given, cst.Name) and given.value in losses and index < len(parameters):
+        if text_of(model, given) in losses and index < len(parameters):
             total = _total(model, method, parameters[index])
             if total is not None and call.receiver is not None:
-                yield given, f"{model.tree.text(call.receiver).strip()}.{total}"
+                yield Kept(given, f"{text_of(model, call.receiver)}.{total}")
             return
 
 
 def _total(model: FileModel, method: Function, name: str) -> str | None:
     """The attribute to which a method adds a parameter as it comes, each time."""
     nodes = list(walk(method.node.body, into_functions=False))
-    if any(target == name for node in nodes for target in _bound(node)):
+    if any(target == name for node in nodes for target in bound(node)):
         return None  # ``if torch.is_tensor(value): value = value.item()``
-    if any(isinstance(node, cst.Del) or _takes_out(node) for node in nodes):
-        return None  # a window: it keeps the last few
+    of = f"{method.parameters[0]}."
     for node in nodes:
-        found = _accumulates(model, node, {name}, of=method.parameters[0])
-        if found is not None:
-            return None if model.throttled(node) or in_no_grad(model, node) else found[1]
+        found = kept(model, node, {name})
+        if found is None or not found.root.startswith(of):
+            continue
+        if any(isinstance(one, cst.Del) for one in nodes):
+            return None  # a window: it keeps the last few
+        if begins_anew(model, nodes, node, found):
+            return None
+        aside = model.throttled(node) or in_no_grad(model, node)
+        return None if aside else found.total.removeprefix(of)
     return None
-
-
-def _emptied(nodes: list[cst.CSTNode], node: cst.CSTNode, total: str) -> set[str]:
-    """The list itself, if a loop makes it anew or takes something out of it."""
-    root = total.partition("[")[0]
-    emptied = {f"{root}.clear", f"{root}.pop", f"{root}.popleft"}
-    again = isinstance(node, cst.Expr) and any(
-        root in _bound(other)
-        or (isinstance(other, cst.Call) and dotted_text(other.func) in emptied)
-        for other in nodes
-    )
-    return {total} if again else set()
-
-
-def _takes_out(node: cst.CSTNode) -> bool:
-    """``self.kept.pop(0)``."""
-    func = node.func if isinstance(node, cst.Call) else None
-    return isinstance(func, cst.Attribute) and func.attr.value in {"pop", "popleft"}
-
-
-def _bound(node: cst.CSTNode) -> Iterator[str]:
-    return (name for name, _ in assigned(node))
-
-
-def _begins_anew(nodes: list[cst.CSTNode], call: CallSite) -> bool:
-    """Whether the object is made, or emptied, in each turn of the loop."""
-    holder = call.receiver
-    text = dotted_text(holder) if holder is not None else None
-    root = (text or "").partition(".")[0]
-    emptied = {f"{text}.reset", f"{text}.clear"}
-    return text is None or any(
-        root in _bound(node) or (isinstance(node, cst.Call) and dotted_text(node.func) in emptied)
-        for node in nodes
-    )
-
-
-def _bare(node: cst.BaseExpression, losses: set[str]) -> cst.Name | None:
-    """The loss in an expression of numbers, if nothing cuts its history."""
-    if isinstance(node, cst.BinaryOperation):
-        return _bare(node.left, losses) or _bare(node.right, losses)
-    return node if isinstance(node, cst.Name) and node.value in losses else None

@@ -100,9 +100,15 @@ def _made_ready(model: FileModel, loop: Loop) -> CallSite | None:
     )
     before = [made for call in here if (made := _prepares(model, call)) is not None]
     if before or loop.function is None or not words(loop.function.name) & _EVALUATES:
-        return before[-1] if before and before[-1].method == "eval" else None
+        return before[-1] if before and _is_for_evaluation(model, before[-1]) else None
     homes = {call.function for call in model.callers(loop.function)}
     return next((call for call in model.methods("eval") if call.function in homes), None)
+
+
+def _is_for_evaluation(model: FileModel, call: CallSite) -> bool:
+    """``model.eval()`` and ``model.train(False)``."""
+    mode = call.argument(0, "mode") if call.method == "train" else None
+    return call.method == "eval" or (mode is not None and model.literal(mode) is False)
 
 
 def _prepares(model: FileModel, call: CallSite) -> CallSite | None:

@@ -121,11 +121,7 @@ def _computed_of(
                     yield call
             elif isinstance(part, cst.Name):
                 before = [
-                    one.node
-                    for one in model.bindings(part.value, part)
-                    if one.kind == "assign"
-                    and isinstance(one.node, cst.BaseExpression)
-                    and order.get(one.node, 0) < order[until]
+                    one for one in model.assigned_to(part) if order.get(one, 0) < order[until]
                 ]
                 waiting += before
 

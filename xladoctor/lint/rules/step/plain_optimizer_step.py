@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import Kind, OnXla, walk
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import tells_core
 from xladoctor.lint.rules._exact import in_order, same_name
+from xladoctor.lint.rules._handed_over import extends_trainer, is_accelerator
 from xladoctor.lint.rules._protocol import (
     ALL_REDUCE,
     OPTIMIZER_STEP,
@@ -33,7 +35,10 @@ _OWN = (OPTIMIZER_STEP, REDUCE, *ALL_REDUCE)
 @rule("XLA302")
 def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
     """Find plain optimizer steps on several cores that reduce no gradients, or step twice."""
-    if not model.is_xla or model.led_by:
+    if not model.is_xla:
+        return
+    yield from _inside_prepared(model)
+    if model.led_by:
         return
     yield from _twice(model)
     if not model.multi_core or reduces_gradients(model, beside=_OWN):
@@ -58,6 +63,42 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, call),
         )
+
+
+def _inside_prepared(model: FileModel) -> Iterator[Problem]:
+    """``self.optimizer.optimizer.step()`` of what Accelerate prepared, for a closure of its own."""
+    prepared = set(_prepared(model))
+    for call in model.methods("step"):
+        inner = call.receiver
+        if not isinstance(inner, cst.Attribute) or inner.attr.value != "optimizer":
+            continue
+        outer = dotted_text(inner.value)
+        owner = call.function.owner if call.function is not None else None
+        of_trainer = outer == "self.optimizer" and extends_trainer(model, owner)
+        if outer is None or not (of_trainer or outer in prepared):
+            continue
+        if model.value(inner.value).kind is not Kind.OPTIMIZER:
+            continue  # a plan of learning rates has an optimizer too
+        if model.on_xla(call.node) is not OnXla.NO:
+            yield model.problem(
+                call.node,
+                f"`{outer}` is Accelerate's, and reduces the gradients over the cores in its own "
+                "step(): the optimizer in it applies those of each core's batch alone",
+                suggestion=f"{outer}.step(), with what else the step needs kept on the optimizer",
+            )
+
+
+def _prepared(model: FileModel) -> Iterator[str]:
+    """The names and attributes that hold what ``accelerator.prepare(...)`` gave."""
+    for call in model.methods("prepare"):
+        parent = model.parent(call.node)
+        if not isinstance(parent, cst.Assign) or not is_accelerator(model, call):
+            continue
+        for target in parent.targets:
+            parts: list[cst.BaseExpression] = [target.target]
+            if isinstance(target.target, cst.Tuple):
+                parts = [element.value for element in target.target.elements]
+            yield from filter(None, map(dotted_text, parts))
 
 
 def _keeps_its_own(model: FileModel) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import Kind
+import libcst as cst
+
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true, in_order, same_name
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
@@ -75,9 +77,20 @@ def _ends_steps(loop: Loop) -> bool:
     return loop.iterates.kind is Kind.DEVICE_LOADER and loop.iterates.certain
 
 
+def _is_one_of(call: CallSite, loop: Loop) -> bool:
+    """``for optimizer in optimizers: xm.optimizer_step(optimizer)``: all are one batch's."""
+    given = call.argument(0, "optimizer")
+    target = loop.node.target if isinstance(loop.node, cst.For) else None
+    return target is not None and any(
+        isinstance(part, cst.Name) and same_name(part, given) for part in walk(target)
+    )
+
+
 def _loops(model: FileModel, call: CallSite, depth: int = 3) -> list[Loop]:
     """The innermost loops that run a call: here, or those of all callers of its function."""
     loop = model.loop(call.node)
+    if loop is not None and call.name == OPTIMIZER_STEP and _is_one_of(call, loop):
+        loop = model.loop(loop.node)
     if loop is not None:
         return [loop]
     if call.function is None or not depth:
