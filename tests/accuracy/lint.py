@@ -65,6 +65,7 @@ CODES = {
     "sampler": ("XLA402", "XLA434"),
     "sampler-epoch": ("XLA403",),
     "nprocs": ("XLA404", "XLA801"),
+    "hardcoded-cores": ("XLA432",),
     "collective-divergent": ("XLA405", "XLA420"),
     "clip-before-reduce": ("XLA303",),
     "data-dep-control": ("XLA104",),
