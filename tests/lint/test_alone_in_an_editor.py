@@ -1,0 +1,192 @@
+"""What programs that stand alone show, as people write them: findings, and healthy twins.
+
+All programs are invented. ``# !XLA402`` marks a line on which that rule has to find something; no
+other line of a program may have a finding of a code that its name asks for. A name that ends with
+"healthy" is of a program in which those codes find nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+HEAD = """\
+import os
+import torch
+import torch.distributed as dist
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from collections import OrderedDict
+from torch.nn.parallel import DistributedDataParallel as DDP
+"""
+
+WRAPPED = """\
+def train(index, batches):
+    dist.init_process_group("xla", init_method="xla://")
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    net = DDP(net)
+    for x in pl.MpDeviceLoader(batches, device):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        xm.optimizer_step(sgd)  # !XLA304
+torch_xla.launch(train, args=([],))
+"""
+
+HELPED = """\
+def norms(net):
+    return [p.grad.norm().item() for p in net.parameters()]  # !XLA113
+def report(step, loss):
+    print(step, loss.item())  # !XLA113
+def train(batches):
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step, x in enumerate(pl.MpDeviceLoader(batches, device)):
+        sgd.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        if step % 100 == 0:
+            print(norms(net))
+        sgd.step()
+        SYNC
+        if step % 100 == 0:
+            report(step, loss)
+"""
+
+SHOWN = """\
+def draw(net, device):
+    print(net(torch.randn(8, 8, device=device)).cpu())
+def validate(net, batches):
+    hits = 0
+    for x in batches:
+        hits += net(x).sum()
+    return hits.item()
+def train(batches, held):
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step, x in enumerate(pl.MpDeviceLoader(batches, device)):
+        sgd.zero_grad()
+        net(x).sum().backward()
+        sgd.step()
+        if step % 100 == 0:
+            draw(net, device)
+            print(validate(net, pl.MpDeviceLoader(held, device)))
+"""
+
+RESUMED = """\
+def train(path, resume):
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    if resume:
+        state = torch.load(path, map_location="cpu")
+        net.load_state_dict(state["net"])
+    for epoch in range(3):
+        xm.optimizer_step(adam, barrier=True)
+        host = {name: value.cpu() for name, value in net.state_dict().items()}
+        state = {"net": host, "adam": STATE}
+        torch.save(state, path)  # !XLA721
+"""
+
+DRAWN = """\
+from torch.utils.data import DataLoader
+from parts import Encoder, Decoder
+def train(data, held):
+    device = torch_xla.device()
+    encoder, decoder = Encoder().to(device), Decoder().to(device)
+    sgd = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+    held = DataLoader(held, batch_size=8)
+    for epoch in range(9):
+        for x in DataLoader(data, batch_size=8, drop_last=True):
+            sgd.zero_grad()
+            decoder(encoder(x.to(device))).sum().backward()
+            sgd.step()
+            torch_xla.sync()
+        total = 0.0
+        with torch.no_grad():
+            for x in held:  # !XLA301
+                mean = encoder(x.to(device))
+                total += decoder(mean + torch.randn_like(mean)).sum().item()
+                END
+"""
+
+HOOKS = """\
+import pytorch_lightning as pl
+class Net(pl.LightningModule):
+    def training_step(self, batch, index):
+        return self._step(batch)
+    def test_step(self, batch, index):
+        return self._step(batch)
+    def _step(self, batch):
+        loss = self(batch).mean()
+        return OrderedDict({"loss": loss, "KEY": {"seen": loss}})  # !XLA910
+    def _other(self, batch):
+        return {"log": self(batch).mean()}
+pl.Trainer(accelerator="tpu", devices=8).fit(Net())
+"""
+
+PROGRAMS = {
+    "XLA303 XLA304: DDP has reduced": WRAPPED,
+    "XLA304 XLA303: DDP's views reduce nothing": WRAPPED.replace(
+        "DDP(net)", "DDP(net, gradient_as_bucket_view=True)"
+    )
+    .replace("  # !XLA304", "")
+    .replace("1.0)", "1.0)  # !XLA303"),
+    "XLA304 XLA303: DDP for others alone": WRAPPED.replace(
+        "    net = DDP(net)", "    if os.environ.get('GPU'):\n        net = DDP(net)"
+    )
+    .replace("  # !XLA304", "")
+    .replace("1.0)", "1.0)  # !XLA303"),
+    "XLA304 XLA303: DDP around another model": WRAPPED.replace(
+        "net = DDP(net)", "other = DDP(torch.nn.Linear(8, 8).to(device))"
+    )
+    .replace("  # !XLA304", "")
+    .replace("1.0)", "1.0)  # !XLA303"),
+    "XLA304 XLA303: the plain step behind DDP, healthy": WRAPPED.replace(
+        "xm.optimizer_step(sgd)  # !XLA304", "sgd.step()"
+    ),
+    "XLA113: helpers that read once in a while": HELPED.replace("SYNC", "pass"),
+    "XLA113: a helper behind the end of the step": HELPED.replace(
+        "SYNC", "torch_xla.sync()"
+    ).replace("print(step, loss.item())  # !XLA113", "print(step, loss.item())"),
+    "XLA113: helpers that run a model or go over batches, healthy": SHOWN,
+    "XLA721: a name that held what was loaded": RESUMED.replace("STATE", "adam.state_dict()"),
+    "XLA721: a name that holds what was loaded, healthy": RESUMED.replace(
+        "  # !XLA721", ""
+    ).replace("STATE", "None"),
+    "XLA721: given again in a branch, healthy": RESUMED.replace("  # !XLA721", "")
+    .replace("        torch.save", "        if resume:\n            state = host\n        torch.save")
+    .replace("STATE", "adam.state_dict()"),
+    "XLA301: noise in an evaluation behind steps that end": DRAWN.replace("END", "pass"),
+    "XLA301: noise in an evaluation that ends its turns, healthy": DRAWN.replace(
+        "  # !XLA301", ""
+    ).replace("END", "torch_xla.sync()"),
+    "XLA910: keys that a method gives several hooks": HOOKS.replace("KEY", "log"),
+    "XLA910: keys of the program's own, healthy": HOOKS.replace("KEY", "seen").replace(
+        "  # !XLA910", ""
+    ),
+    "XLA701: variables that nobody reads": """\
+os.environ["XLA_USE_TORCH_JIT"] = "1"  # !XLA701
+os.environ["PT_XLA_FAST"] = "1"  # !XLA701
+""",
+    "XLA701: variables of others and of its own, healthy": """\
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+os.environ["XLA_USE_MY_LOADER"] = "1"
+mine = os.environ.get("XLA_USE_MY_LOADER")
+os.environ["XLA_USE_SPMD_LATER"] = os.environ.get("XLA_USE_SPMD_LATER", "0")
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program(name):
+    program = HEAD + PROGRAMS[name]
+    asked = name.partition(":")[0].split()
+    told = {(row, code) for row, code in found(program) if code in asked}
+    assert told == {(row, code) for row, code in marks(program) if code in asked}
+    assert name.endswith("healthy") == (not told)
