@@ -130,6 +130,59 @@ class Net(pl.LightningModule):
 pl.Trainer(accelerator="tpu", devices=8).fit(Net())
 """
 
+SUMMED = """\
+def train(index, options, batches):
+    torch.manual_seed(0)
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for at, x in enumerate(pl.MpDeviceLoader(batches, device)):
+        net(x).sum().backward()
+        if (at + 1) % options.accumulate == 0:
+            if not options.ddp:
+                xm.reduce_gradients(sgd)  # !XLA303
+            if CLIPPED:
+                torch.nn.utils.clip_grad_norm_(net.parameters(), options.most)
+            sgd.step()
+            sgd.zero_grad()
+torch_xla.launch(train, args=(None, []))
+"""
+
+WHOLE = """\
+device = torch_xla.device()
+class Gan(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.painter = torch.nn.Conv2d(3, 3, 3)
+        self.critic = torch.nn.Conv2d(3, 1, 3)
+        MOVE
+        self.paints = torch.optim.Adam(self.painter.parameters())  # !XLA305
+        self.judges = torch.optim.Adam(self.critic.parameters())  # !XLA305
+    def fit(self, x):
+        for optimizer in (self.paints, self.judges):
+            optimizer.zero_grad()
+        self.critic(self.painter(x)).mean().backward()
+        self.paints.step()
+        self.judges.step()
+        torch_xla.sync()
+gan = Gan()
+gan.to(device)
+for x in []:
+    gan.fit(x.to(device))
+"""
+
+ASKING = """\
+import pytorch_lightning as pl
+class Net(pl.LightningModule):
+    def training_step(self, batch, index):
+        loss = self(batch).mean()
+        return {"loss": loss, "log": {"seen": loss}}  # !XLA910
+    def train_dataloader(self):
+        if ASKED:
+            print("several cores")
+        return []
+"""
+
 PROGRAMS = {
     "XLA303 XLA304: DDP has reduced": WRAPPED,
     "XLA304 XLA303: DDP's views reduce nothing": WRAPPED.replace(
@@ -160,7 +213,9 @@ PROGRAMS = {
         "  # !XLA721", ""
     ).replace("STATE", "None"),
     "XLA721: given again in a branch, healthy": RESUMED.replace("  # !XLA721", "")
-    .replace("        torch.save", "        if resume:\n            state = host\n        torch.save")
+    .replace(
+        "        torch.save", "        if resume:\n            state = host\n        torch.save"
+    )
     .replace("STATE", "adam.state_dict()"),
     "XLA301: noise in an evaluation behind steps that end": DRAWN.replace("END", "pass"),
     "XLA301: noise in an evaluation that ends its turns, healthy": DRAWN.replace(
@@ -169,6 +224,20 @@ PROGRAMS = {
     "XLA910: keys that a method gives several hooks": HOOKS.replace("KEY", "log"),
     "XLA910: keys of the program's own, healthy": HOOKS.replace("KEY", "seen").replace(
         "  # !XLA910", ""
+    ),
+    "XLA303: what is reduced and clipped by settings": SUMMED.replace(
+        "CLIPPED", "options.most > 0"
+    ),
+    "XLA303: reduced, or clipped, healthy": SUMMED.replace(
+        "            if CLIPPED", "            else"
+    ).replace("  # !XLA303", ""),
+    "XLA305: optimizers of the parts of what is moved": WHOLE.replace("MOVE", "pass"),
+    "XLA305: parts that are there before, healthy": WHOLE.replace(
+        "MOVE", "self.painter.to(device), self.critic.to(device)"
+    ).replace("  # !XLA305", ""),
+    "XLA305: a move of its own, healthy": WHOLE.replace("  # !XLA305", "").replace(
+        "    def fit",
+        "    def to(self, device):\n        self.other = torch.nn.ReLU().to(device)\n    def fit",
     ),
     "XLA701: variables that nobody reads": """\
 os.environ["XLA_USE_TORCH_JIT"] = "1"  # !XLA701
@@ -190,3 +259,14 @@ def test_program(name):
     told = {(row, code) for row, code in found(program) if code in asked}
     assert told == {(row, code) for row, code in marks(program) if code in asked}
     assert name.endswith("healthy") == (not told)
+
+
+@pytest.mark.parametrize("asked", ["self.trainer.use_tpu", "trainer.num_tpu_cores"])
+def test_a_module_that_asks_its_trainer_for_tpus_is_for_tpus(asked):
+    program = ASKING.replace("ASKED", asked)
+    assert set(marks(program)) <= set(found(program))
+
+
+@pytest.mark.parametrize("asked", ["self.trainer.use_ddp", "options.use_tpu", "use_tpu"])
+def test_a_module_that_asks_for_something_else_is_not(asked):
+    assert not found(ASKING.replace("ASKED", asked))

@@ -213,11 +213,12 @@ def _added_up(model: FileModel, clip: CallSite) -> cst.CSTNode | None:
 
 
 def _just_before(model: FileModel, reduce: CallSite, clip: CallSite) -> bool:
-    """Whether a reduction stands before a clip in one block."""
+    """Whether a reduction of the same turns runs before a clip: settings may decide on each."""
     return (
-        reduce.function is clip.function
-        and model.row(reduce.node) < model.row(clip.node)
-        and _conditions(model, reduce) == _conditions(model, clip)
+        model.row(reduce.node) < model.row(clip.node)
+        and model.step_loop(reduce.node) is model.step_loop(clip.node)
+        and model.throttled(reduce.node, of_batches=True)
+        and not opposed(model.guards(reduce.node), model.guards(clip.node))
     )
 
 
