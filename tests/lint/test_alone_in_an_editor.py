@@ -183,6 +183,30 @@ class Net(pl.LightningModule):
         return []
 """
 
+TOLD = """\
+import torch_xla.runtime as xr
+def train(index, data, held):
+    torch.manual_seed(0)
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    part = torch.utils.data.DistributedSampler(held, xr.world_size(), xr.global_ordinal())
+    loader = torch.utils.data.DataLoader(held, batch_size=8, sampler=part)
+    for epoch in range(3):
+        loss, sharp, count = 0.0, 0.0, 0
+        with torch.no_grad():
+            for x in pl.MpDeviceLoader(loader, device):
+                made = net(x)
+                loss += made.mean()
+                sharp += made.abs().mean()
+                count += 1
+        BOTH
+        loss = xm.mesh_reduce("loss", OF, lambda all: sum(all) / len(all))
+        ratio = sharp / count
+        xm.master_print(f"{loss} of {count}")
+        xm.master_print(ratio)  # !XLA427
+torch_xla.launch(train, args=([], []))
+"""
+
 PROGRAMS = {
     "XLA303 XLA304: DDP has reduced": WRAPPED,
     "XLA304 XLA303: DDP's views reduce nothing": WRAPPED.replace(
@@ -239,6 +263,18 @@ PROGRAMS = {
         "    def fit",
         "    def to(self, device):\n        self.other = torch.nn.ReLU().to(device)\n    def fit",
     ),
+    "XLA427: one of two sums is reduced": TOLD.replace("BOTH", "pass").replace("OF", "loss.item()"),
+    "XLA427: both in one, healthy": TOLD.replace("BOTH", "both = torch.stack([loss, sharp])")
+    .replace("OF", "both")
+    .replace("  # !XLA427", ""),
+    "XLA427: both in place, healthy": TOLD.replace("BOTH", "xm.all_reduce('sum', [sharp, loss])")
+    .replace("OF", "loss.item()")
+    .replace("  # !XLA427", ""),
+    "XLA427: reduced by what is not there, healthy": TOLD.replace(
+        "BOTH", "self.meters.synchronize()"
+    )
+    .replace("OF", "loss.item()")
+    .replace("  # !XLA427", ""),
     "XLA701: variables that nobody reads": """\
 os.environ["XLA_USE_TORCH_JIT"] = "1"  # !XLA701
 os.environ["PT_XLA_FAST"] = "1"  # !XLA701
