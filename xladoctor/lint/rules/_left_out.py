@@ -34,8 +34,8 @@ def samples_left_out(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            f"how many samples {snippet(model, kept)} keeps depends on the batch: every new number "
-            "compiles everything after it again",
+            f"how many samples {snippet(model, kept)} keeps depends on the batch: every new "
+            "number recompiles everything after it",
             suggestion="put zeros where there is nothing, keep all samples, and multiply by the "
             "mask (or use torch.where)",
             related=[loop_place(model, loop)],

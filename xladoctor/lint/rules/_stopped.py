@@ -37,7 +37,7 @@ def stopped_alone(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             line,
             "a core that stops by itself leaves the others waiting for it in their next step: "
-            "Lightning sends should_stop to nobody",
+            "Lightning does not share should_stop between cores",
             suggestion="stop = trainer.strategy.reduce_boolean_decision(stop, all=False) on all "
             "cores first, or EarlyStopping",
             related=[

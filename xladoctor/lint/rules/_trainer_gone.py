@@ -36,7 +36,7 @@ def gone_arguments(model: FileModel) -> Iterator[Problem]:
                 continue  # Trainers of other packages may still take it
             yield model.problem(
                 call.keywords[name],
-                f"transformers takes no {name} here any more: this raises TypeError",
+                f"transformers no longer takes {name} here: this raises TypeError",
                 suggestion=_given(of)[name],
             )
 
@@ -104,7 +104,7 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             node,
-            f"transformers 5 has no {name} any more: this raises AttributeError",
+            f"transformers 5 no longer has {name}: this raises AttributeError",
             suggestion=f"use {gone[name]}",
         )
 
@@ -137,7 +137,7 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
             ):
                 yield model.problem(
                     node,
-                    f"the Trainer of transformers 5 has no {name} any more: this raises "
+                    f"the Trainer of transformers 5 no longer has {name}: this raises "
                     "AttributeError",
                     suggestion=f"use {gone[name]}",
                 )
@@ -174,8 +174,7 @@ def old_methods(model: FileModel) -> Iterator[Problem]:
             if method is not None and not model.callers(method):
                 yield model.problem(
                     method.node,
-                    f"the Trainer calls no {name} any more: what it does is left out, and nothing "
-                    "says so",
+                    f"the Trainer no longer calls {name}: what it does is silently left out",
                     suggestion=f"write it as {instead}, with the parameters that has",
                 )
 

@@ -25,7 +25,7 @@ _XM = "torch_xla.core.xla_model."
 _MEETS = {
     f"{_XM}mesh_reduce": "ends the graph, gathers pickled data of all cores and reads it here",
     f"{_XM}rendezvous": "ends the graph, gathers pickled data of all cores and reads it here",
-    f"{_XM}do_on_ordinals": "brings its data to the host, and lets all cores wait for each other",
+    f"{_XM}do_on_ordinals": "copies its data to the host, and makes all cores wait for each other",
 }
 #: Methods of frameworks' objects in which the cores meet, and the classes of these.
 _METHODS = {
@@ -68,8 +68,8 @@ def collective_in_step(model: FileModel) -> Iterator[Problem]:
             suggestion="xm.all_reduce(xm.REDUCE_SUM, tensor) stays in the graph; or reduce once "
             "after the loop"
             if call.name is not None
-            else "leave it out of the loop: a step needs no meeting, and what the cores have to "
-            "know of one another can be gathered once, after the loop",
+            else "move it out of the loop: a step needs no rendezvous, and what the cores need "
+            "from each other can be gathered once, after the loop",
             related=[loop_place(model, loop)],
         )
 
@@ -95,9 +95,11 @@ def _logged(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "sync_dist=True has Lightning reduce this on the host with xm.mesh_reduce, for which "
-            f"all cores meet {each}",
-            suggestion="on_step=False, on_epoch=True: the cores then meet once an epoch",
+            "with sync_dist=True Lightning reduces this on the host with xm.mesh_reduce, for "
+            f"which all cores wait for each other {each}",
+            suggestion=(
+                "on_step=False, on_epoch=True: the cores then wait for each other once per epoch"
+            ),
         )
 
 

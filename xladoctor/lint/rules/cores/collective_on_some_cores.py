@@ -89,8 +89,8 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
     for call, guard in computed_by_some(model):
         yield model.problem(
             call.node,
-            "compute() of torchmetrics has all cores bring together what they have counted, and "
-            "only some reach it: the run hangs",
+            "compute() of torchmetrics gathers the counts of all cores, and only some reach it: "
+            "the run hangs",
             suggestion="call compute() on all cores, and print or save its result on one",
             related=[model.place(guard.written, "may be true on one core and false on another")],
         )
@@ -109,7 +109,10 @@ def _logged_by_some(model: FileModel) -> Iterator[Problem]:
             if guard is not None:
                 yield model.problem(
                     call.node,
-                    "sync_dist=True has all cores meet here, and only some reach it: the run hangs",
+                    (
+                        "sync_dist=True is a collective of all cores, and only some reach it: the "
+                        "run hangs"
+                    ),
                     suggestion="log on all cores, or without sync_dist and with "
                     "rank_zero_only=True",
                     related=[
@@ -195,7 +198,7 @@ def _behind_a_lock(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 call.node,
                 "one core at a time runs this and keeps the lock while it waits for the others, "
-                "who wait for the lock: the program hangs",
+                "which wait for the lock: the program hangs",
                 suggestion="call it without the executor, or take the meeting out of it",
                 related=[model.place(meeting.node, "all cores have to come here")],
             )

@@ -61,8 +61,8 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             f"only the master core reads {snippet(model, tensor)} before the step has run: its "
-            "step becomes another graph than that of the other cores, and the reduction of the "
-            "gradients never meets",
+            "step becomes a different graph from that of the other cores, and the gradient "
+            "reduction never completes",
             suggestion="read on all cores and print on the master, or use "
             "xm.add_step_closure(log, args=(loss.detach(),))",
             related=[
@@ -91,8 +91,8 @@ def _one_host(model: FileModel) -> Iterator[Problem]:
             told.add(guard.node)
             yield model.problem(
                 call.node,
-                "one host alone reads sharded parameters: to bring one to the host all devices run "
-                "a program that gathers it, and on several hosts those of the others never come",
+                "one host alone reads sharded parameters: bringing one to the host runs a gather "
+                "on all devices, which those of the other hosts never join",
                 suggestion="read on all hosts and write on one, or save from all with "
                 "torch.distributed.checkpoint and SPMDSavePlanner",
                 related=[model.place(guard.written, "only one host gets here"), *sharded],
@@ -162,7 +162,7 @@ def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
                 guard.written,
                 "what only the master core does here runs its graph while the reduction of the "
                 "gradients is pending: the other cores run that reduction in another graph, and "
-                "it never meets",
+                "it never completes",
                 suggestion="call torch_xla.sync() before the condition, on all cores: then "
                 "nothing is pending",
                 related=[

@@ -90,8 +90,8 @@ def _told_to_stop(model: FileModel) -> Iterator[Problem]:
     for node, guard in stops_alone(model):
         yield model.problem(
             node,
-            "each core answers this for itself, and the Trainer stops on those that do: the others "
-            "wait for them in the next step",
+            "each core decides this for itself, and the Trainer stops on those where it holds: "
+            "the others wait for them in the next step",
             suggestion="decide by what all cores know: metrics and logs that the Trainer hands "
             'over, or xm.mesh_reduce("stop", flag, max)',
             related=[model.place(guard.written, "may be true on one core and false on another")],

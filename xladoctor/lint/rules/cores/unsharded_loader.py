@@ -1,4 +1,4 @@
-"""XLA402: every core goes over the whole dataset."""
+"""XLA402: every core iterates over the whole dataset."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
         training = training and not says_evaluation(model, call.node)
         yield model.problem(
             call.node,
-            "every core goes over the whole dataset"
+            "every core iterates over the whole dataset"
             + (": an epoch does the same work once per core" if training else "")
-            + " (device loaders move batches, they do not share them out)",
+            + " (device loaders move batches, they do not shard the dataset)",
             suggestion="give it distributed=True, with a process group of the backend 'xla'"
             if others
             else "give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
@@ -102,7 +102,7 @@ def _of_trainers(
     for call, home, entry in loaders:
         yield model.problem(
             call.node,
-            "the Trainer takes this loader as it is: every core goes over the whole dataset",
+            "the Trainer takes this loader as it is: every core iterates over the whole dataset",
             suggestion="return self.accelerator.prepare(loader), which shares the samples out",
             related=entry_places(home, entry),
         )

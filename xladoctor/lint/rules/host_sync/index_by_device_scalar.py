@@ -38,7 +38,7 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, node) if index is not None else None
         if index is None or loop is None:
             continue
-        compiles = "" if listed else ", and every new value compiles again"
+        compiles = "" if listed else ", and every new value recompiles"
         yield model.problem(
             node,
             f"the index {snippet(model, index)} becomes a Python number: it is read on the host "

@@ -58,9 +58,9 @@ def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             leave,
-            "leaving the loop here keeps the two threads of the ParallelLoader and the batches "
-            "they have fetched, once more in every epoch",
-            suggestion="go over pl.MpDeviceLoader(loader, device), which cleans up",
+            "leaving the loop here leaks the two threads of the ParallelLoader and the batches "
+            "they have fetched, in every epoch",
+            suggestion="iterate over pl.MpDeviceLoader(loader, device), which cleans up",
             related=[
                 model.place(maker, "made anew for every epoch"),
                 model.place(loop.node, "the loop"),
@@ -93,8 +93,8 @@ def _begun_again(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "every step begins the device loader anew: threads start, upload batches that nobody "
-            "takes, and without shuffling each step sees the first batch again",
+            "every step restarts the device loader: threads start and upload batches that "
+            "nothing consumes, and without shuffling each step sees the first batch again",
             suggestion="make the iterator once, before the loop, or go over the loader",
             related=[model.place(loop.node, "the step loop")],
         )

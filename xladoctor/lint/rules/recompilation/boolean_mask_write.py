@@ -39,7 +39,7 @@ def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 target,
                 f"writing through the mask of {snippet(model, target)} looks for its true "
-                f"elements on the host {often(loop)}, and every new number of them compiles again",
+                f"elements on the host {often(loop)}, and every new number of them recompiles",
                 suggestion=("move the mask to the device: " if is_on_host(model, mask) else "")
                 + "x = x.masked_fill(mask, value) for a number, "
                 "x = torch.where(mask, other, x) for a tensor",

@@ -58,8 +58,7 @@ def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             f"the size of the result of `{name}` depends on the data: the host reads it "
-            f"{often(loop)}, "
-            "and every new size compiles everything after it again",
+            f"{often(loop)}, and every new size recompiles everything after it",
             suggestion=advice,
             related=[loop_place(model, loop), *why_on_device(model, model.value(tensor), loop)],
         )
@@ -190,8 +189,8 @@ def _of_size(
     reads = f"the host reads it {often(loop)}, and " if how == "stands on" else ""
     return model.problem(
         node,
-        f"{snippet(model, number)} is a size and {how} the device: {reads}every new size compiles "
-        "everything after it again",
+        f"{snippet(model, number)} is a size and {how} the device: {reads}every new size "
+        "recompiles everything after it",
         suggestion="take a size that does not depend on the batch (the longest that may come), and "
         "mask what is beyond",
         related=[loop_place(model, loop)],

@@ -212,8 +212,8 @@ def _problem(model: FileModel, loop: Loop, node: cst.CSTNode, found: Kept) -> It
     detached = f"{text_of(model, found.tensor)}.detach()"
     yield model.problem(
         node,
-        f"{snippet(model, found.tensor)} brings its autograd history along: `{found.total}` keeps "
-        "that of every step, and memory grows until it runs out",
+        f"{snippet(model, found.tensor)} carries its autograd history: `{found.total}` keeps that "
+        "of every step, and memory grows until it runs out",
         suggestion=f"add {detached}",
         related=[loop_place(model, loop)],
         fix=model.fix("Detach it", model.replace(found.tensor, detached), safe=True),

@@ -166,7 +166,7 @@ def _twice(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 given,
                 "the optimizer steps here, with the gradients of this core's own batch, and what "
-                "step() gives back is no optimizer: xm.optimizer_step raises AttributeError",
+                "step() returns is not an optimizer: xm.optimizer_step raises AttributeError",
                 suggestion="xm.optimizer_step(optimizer) reduces the gradients, then steps",
                 fix=_inner_fix(model, given),
             )
