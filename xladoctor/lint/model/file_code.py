@@ -9,11 +9,12 @@ import libcst as cst
 
 from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.library import builtin
-from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.dotted import dotted_text, is_name, string
 from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.model.spelling import Spelling
 from xladoctor.lint.model.syntax import Class
+from xladoctor.lint.model.taken import Taken, taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -203,6 +204,21 @@ class FileCode:
         made = (item.node for item in self.bindings(name.value, name) if item.kind == "assign")
         return [node for node in made if isinstance(node, cst.BaseExpression)]
 
+    def taken(self, target: cst.CSTNode) -> Taken | None:
+        """The assignment or the loop whose target a node is, or is a part of."""
+        return taken(self._program.tree, target)
+
+    def made_of(self, name: cst.Name) -> Sequence[cst.BaseExpression | None]:
+        """What each binding of a name assigns: its value, or the whole that is taken apart."""
+        return [self.assigned_by(item) for item in self.bindings(name.value, name)]
+
+    def assigned_by(self, item: Binding) -> cst.BaseExpression | None:
+        """What a binding assigns: its value, or the whole of which it takes a part."""
+        if item.kind == "assign" and isinstance(item.node, cst.BaseExpression):
+            return item.node
+        part = self.taken(item.node) if item.kind == "other" else None
+        return part.value if part is not None and isinstance(part.line, cst.Assign) else None
+
     def is_parameter(self, name: cst.Name) -> bool:
         """Whether a name is a parameter, whatever else it is bound to."""
         return any(item.kind == "param" for item in self.bindings(name.value, name))
@@ -273,6 +289,11 @@ class FileCode:
     def kept(self, owner: Class) -> Mapping[str, Sequence[cst.BaseExpression]]:
         """What the methods of a class assign to the attributes of ``self``, by their names."""
         return self._program.kept(owner)
+
+    def kept_in(self, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
+        """All that the methods of its class give to ``self.x``; nothing of another's attribute."""
+        owner = self.class_around(node) if is_name(node.value, "self") else None
+        return () if owner is None else self.kept(owner).get(node.attr.value, ())
 
     def bases(self, owner: Class) -> set[str]:
         """The last parts of the names of a class's bases ("LightningModule")."""

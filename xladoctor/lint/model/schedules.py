@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text, last_name
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.taken import taken
 from xladoctor.lint.model.turns import (
     at_end,
     both_sides,
@@ -111,8 +112,7 @@ class Schedules:
 
         Nor may a loop over ``i`` have.
         """
-        named = (dotted_text(test.left) or "").rpartition(".")[2]
-        if not _first_few(test) or _STEPS.isdisjoint(words(named)):
+        if not _first_few(test) or _STEPS.isdisjoint(words(last_name(test.left))):
             return False
         asking = (cst.If, cst.IfExp, cst.While)
         around = (one for one in self._tree.ancestors(test) if isinstance(one, asking))
@@ -127,22 +127,11 @@ class Schedules:
             [one.node for one in self._names.lookup(name.value, self._tree.scopes[name]) or []]
             for name in asked
         ]
-        loops = [[self._loop_of(node) for node in bound] for bound in counted]
-        return any(
-            bound and all(loop is not None and self._within(loop) for loop in bound)
-            for bound in loops
-        )
+        return any(bound and all(map(self._is_of_layers, bound)) for bound in counted)
 
-    def _loop_of(self, target: cst.CSTNode) -> cst.CSTNode | None:
-        """The loop whose target a name is, or is a part of."""
-        child = target
-        for parent in self._tree.ancestors(target):
-            if isinstance(parent, cst.For | cst.CompFor):
-                return parent if child is parent.target else None
-            if not isinstance(parent, cst.Tuple | cst.List | cst.Element):
-                return None
-            child = parent
-        return None
+    def _is_of_layers(self, target: cst.CSTNode) -> bool:
+        part = taken(self._tree, target)
+        return part is not None and self._within(part.line)
 
     def _stands_still(self, node: cst.BaseExpression) -> bool:
         """``step % 10`` of a step that nobody counts up, and ``step % 1``: always the same."""

@@ -235,12 +235,8 @@ def _given_back(function: Function, place: int | None) -> Iterator[cst.BaseExpre
 
 def _kept_drawn(model: FileModel, node: cst.Attribute) -> CallSite | None:
     """``self.size = random.choice(sizes)`` in a method that is called again and again."""
-    home = model.function_of(node)
-    owner = home.owner if home is not None else None
-    if owner is None or not isinstance(node.value, cst.Name) or node.value.value != "self":
-        return None
     calls: list[CallSite] = []
-    for made in model.kept(owner).get(node.attr.value, ()):
+    for made in model.kept_in(node):
         function = model.function_of(made)
         if function is not None and function.name != "__init__":
             # An attribute can be made of itself: others are not followed from here.

@@ -37,7 +37,7 @@ def sources(
     if isinstance(node, cst.Name) and node.value not in _CONSTANTS:
         given = _of_name(model, node)
     elif isinstance(node, cst.Attribute) and _is_self(node.value):
-        given = _of_attribute(model, node)
+        given = model.kept_in(node)
     else:
         return [node]
     if not given or depth == 0:
@@ -149,12 +149,6 @@ def default(function: Function, name: str) -> cst.BaseExpression | None:
     params = function.node.params
     every = (*params.posonly_params, *params.params, *params.kwonly_params)
     return next((one.default for one in every if one.name.value == name), None)
-
-
-def _of_attribute(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
-    """All that the methods of a class give to an attribute of ``self``."""
-    owner = model.class_around(node)
-    return [] if owner is None else model.kept(owner).get(node.attr.value, [])
 
 
 def _is_self(node: cst.BaseExpression) -> bool:

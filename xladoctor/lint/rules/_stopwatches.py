@@ -43,7 +43,7 @@ def stopped_by(
     function = end.function
     if function is None:
         return
-    if any(model.name(one.decorator) == _CONTEXT for one in _decorators(function)):
+    if any(model.name(one) == _CONTEXT for one in function.decorators):
         if _goes_out(model, function, end):
             yield from _within(model, {function})
         return
@@ -70,11 +70,6 @@ def stopped_by(
             yield Timed(first.node, _between(model, first, last))
 
 
-def _decorators(function: Function) -> list[cst.Decorator]:
-    node = function.node
-    return list(node.decorators) if isinstance(node, cst.FunctionDef) else []
-
-
 def _goes_out(model: FileModel, function: Function, end: CallSite) -> bool:
     """Whether a ``yield`` stands before the later reading."""
     order = model.tree.order
@@ -88,12 +83,9 @@ def _started_in(
     model: FileModel, function: Function, start: cst.BaseExpression, clocks: Collection[str]
 ) -> list[Function]:
     """The other methods that set what is subtracted (``self.t0``) to a reading of the clock."""
-    owner = function.owner
-    if owner is None or not isinstance(start, cst.Attribute):
-        return []
     return [
         method
-        for made in model.kept(owner).get(start.attr.value, [])
+        for made in (model.kept_in(start) if isinstance(start, cst.Attribute) else ())
         if isinstance(made, cst.Call) and model.call(made).name in clocks
         if (method := model.function_of(made)) is not None and method is not function
     ]
