@@ -123,7 +123,7 @@ class ByName:
         yield from texts
 
     def _of_name(self, node: cst.Name, depth: int) -> Iterator[Spelling]:
-        for binding in self._names.lookup(node.value, self._tree.scopes[node]) or ():
+        for binding in self._tree.bindings(node):
             if binding.kind == "param":
                 function = self._tree.function_of(node)
                 if function is not None and depth:
@@ -139,7 +139,7 @@ class ByName:
         """``for name in ("accuracy", "recall")``, also by the name of the tuple."""
         yield from _written_out(node)
         if isinstance(node, cst.Name):
-            for binding in self._names.lookup(node.value, self._tree.scopes[node]) or ():
+            for binding in self._tree.bindings(node):
                 if binding.kind == "assign":
                     yield from _written_out(binding.node)
 

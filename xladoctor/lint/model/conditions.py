@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
 
 _CONDITIONS = frozenset([cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.Call])
@@ -23,7 +22,6 @@ def without_not(test: cst.BaseExpression, *, when: bool) -> tuple[cst.BaseExpres
 
 
 def meant(
-    names: Names | LinkedNames,
     tree: Tree,
     test: cst.BaseExpression,
     *,
@@ -33,7 +31,6 @@ def meant(
     """What is asked by a name: ``is_due = step % 10 == 0``, ``due = not early``.
 
     Args:
-        names: What names are bound to.
         tree: The syntax of the file or files.
         test: The condition as it is written.
         when: The value that it has to have.
@@ -44,8 +41,7 @@ def meant(
     """
     test, when = without_not(test, when=when)
     if type(test) is cst.Name and depth:
-        made = names.lookup(test.value, tree.scopes[test]) or []
-        if len(made) == 1 and made[0].kind == "assign" and type(made[0].node) in _CONDITIONS:
-            assert isinstance(made[0].node, cst.BaseExpression)
-            return meant(names, tree, made[0].node, when=when, depth=depth - 1)
+        made = tree.assigned_once(test)
+        if made is not None and type(made) in _CONDITIONS:
+            return meant(tree, made, when=when, depth=depth - 1)
     return test, when

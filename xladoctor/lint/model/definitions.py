@@ -31,6 +31,15 @@ class Scope:
         """Names of a class body are not seen by the functions in it."""
         return type(self.node) is cst.ClassDef
 
+    def lookup(self, name: str) -> list[Binding] | None:
+        """The bindings that a name has when it is read here."""
+        current: Scope | None = self
+        while current is not None:
+            if name in current.bindings and not (current.is_class and current is not self):
+                return current.bindings[name]
+            current = current.parent
+        return None
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binding:

@@ -76,7 +76,7 @@ class DeviceTests:
         if isinstance(test, cst.Call):
             return self._call(test, depth)
         if isinstance(test, cst.Name) and depth:
-            bound = self._bound(test)
+            bound = self._tree.assigned_once(test)
             known = self.truth(bound, depth - 1) if bound is not None else None
             if known is not None:
                 return known
@@ -90,7 +90,7 @@ class DeviceTests:
         """``scaler = None``, and anything else only where the program runs on other devices."""
         if not isinstance(node, cst.Name) or node.value in self._open:
             return False
-        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        bindings = self._tree.bindings(node)
         given = [item.node for item in bindings if not is_name(item.node, "None")]
         if not given or len(given) == len(bindings):
             return False
@@ -106,7 +106,7 @@ class DeviceTests:
         """``FOUND = True`` behind ``import torch_xla`` in a ``try``, else ``FOUND = False``."""
         if not isinstance(node, cst.Name):
             return False
-        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        bindings = self._tree.bindings(node)
         found = [item.node for item in bindings if is_name(item.node, "True")]
         missing = [item.node for item in bindings if is_name(item.node, "False")]
         known = bool(found) and bool(missing) and len(found) + len(missing) == len(bindings)
@@ -123,11 +123,6 @@ class DeviceTests:
             and any(name.partition(".")[0] == "torch_xla" for name in imported(one))
             for one in self._tree.imports
         )
-
-    def _bound(self, name: cst.Name) -> cst.BaseExpression | None:
-        bindings = self._names.lookup(name.value, self._tree.scopes[name]) or []
-        node = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-        return node if isinstance(node, cst.BaseExpression) else None
 
     def _is_torch_xla(self, node: cst.BaseExpression) -> bool:
         """``xm``, which is None where torch_xla is missing, also kept as ``self.xm``."""

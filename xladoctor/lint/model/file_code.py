@@ -196,8 +196,7 @@ class FileCode:
 
     def bindings(self, name: str, node: cst.CSTNode) -> Sequence[Binding]:
         """The ways in which a name gets its meaning at a node, in source order."""
-        scope = self._program.tree.scopes[node]
-        return self._program.names.lookup(name, scope) or []
+        return self._program.tree.scopes[node].lookup(name) or ()
 
     def assigned_to(self, name: cst.Name) -> Sequence[cst.BaseExpression]:
         """What is assigned to a name where it stands, whatever else it is bound to."""
@@ -225,9 +224,7 @@ class FileCode:
 
     def assigned_once(self, name: cst.Name) -> cst.BaseExpression | None:
         """What a name is bound to where it stands, if that is one assignment alone."""
-        bindings = self.bindings(name.value, name)
-        node = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-        return node if isinstance(node, cst.BaseExpression) else None
+        return self._program.tree.assigned_once(name)
 
     def literal(self, node: cst.BaseExpression) -> object:
         """The Python value of a literal, of a name bound once to one, or ``NotImplemented``."""

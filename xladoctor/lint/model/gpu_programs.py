@@ -107,21 +107,19 @@ def divides_over_gpus(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Mo
         over = (
             known
             and strategy is not None
-            and all(_is_over_gpus(x, names) for x in _written(tree, names, strategy))
+            and all(_is_over_gpus(x, names) for x in _written(tree, strategy))
         )
         module = tree.module_of(call)
         found[module] = found.get(module, True) and over
     yield from (module for module, over in found.items() if over)
 
 
-def _written(
-    tree: Tree, names: Names | LinkedNames, node: cst.BaseExpression
-) -> Iterator[cst.CSTNode | None]:
+def _written(tree: Tree, node: cst.BaseExpression) -> Iterator[cst.CSTNode | None]:
     """An expression, or all that its name may be."""
     if not isinstance(node, cst.Name):
         yield node
         return
-    bindings = names.lookup(node.value, tree.scopes[node]) or []
+    bindings = tree.bindings(node)
     if not bindings:
         yield None
     yield from (item.node if item.kind == "assign" else None for item in bindings)

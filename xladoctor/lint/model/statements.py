@@ -342,7 +342,7 @@ class Statements:
     def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
         """Whether a function puts something into what its file holds: ``KNOWN[x] = y``."""
         scope = self._flow.tree.scopes[name]
-        bound = self._flow.names.lookup(name.value, scope)
+        bound = scope.lookup(name.value)
         return frame.function is not None and bound is scope.top.bindings.get(name.value, ())
 
 
