@@ -7,11 +7,27 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xladoctor.lint.model.syntax import Tree
 
 _CONDITIONS = frozenset([cst.Comparison, cst.BooleanOperation, cst.UnaryOperation, cst.Call])
 #: How many names a condition may have.
 _DEPTH = 3
+
+
+def compared(node: cst.Comparison) -> list[cst.BaseExpression]:
+    """The sides of ``a < b <= c``."""
+    return [node.left, *(one.comparator for one in node.comparisons)]
+
+
+def joined(test: cst.BaseExpression, by: type[cst.And | cst.Or]) -> Iterator[cst.BaseExpression]:
+    """The conditions of ``one or another or a third``, or of ``and``; else the condition itself."""
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, by):
+        yield from joined(test.left, by)
+        yield from joined(test.right, by)
+    else:
+        yield test
 
 
 def without_not(test: cst.BaseExpression, *, when: bool) -> tuple[cst.BaseExpression, bool]:

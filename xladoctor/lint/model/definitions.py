@@ -105,6 +105,16 @@ class Function:
         return self.parameters.index(parameter) - self.is_bound
 
     @property
+    def declared(self) -> tuple[cst.Param, ...]:
+        """Its parameters as they are written, without * and **."""
+        params = self.node.params
+        return (*params.posonly_params, *params.params, *params.kwonly_params)
+
+    def default(self, parameter: str) -> cst.BaseExpression | None:
+        """What a parameter is if a call does not give it."""
+        return next((one.default for one in self.declared if one.name.value == parameter), None)
+
+    @property
     def around(self) -> Iterator[Function]:
         """It and the functions around it, innermost first."""
         current: Function | None = self

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import children
@@ -18,7 +19,7 @@ from xladoctor.lint.model.unreached import combined, is_logic
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
@@ -203,7 +204,7 @@ class DeviceTests:
 
     def _is_xla_unless_cpu(self, test: cst.BaseExpression) -> bool:
         """``use_tpu and not cpu``: where that is false, the program runs on something else."""
-        parts = list(_conjoined(test))
+        parts = list(joined(test, cst.And))
         needs = [self._needs_xla(part) for part in parts]
         return any(needs) and all(
             need or self._is_not_cpu(part) for part, need in zip(parts, needs, strict=True)
@@ -236,15 +237,6 @@ class DeviceTests:
                 found |= words(str(string(part)))
             waiting.extend(children(part))
         return frozenset(found | ({"backend"} if {"device", "type"} <= found else set()))
-
-
-def _conjoined(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The parts of ``one and another and a third``."""
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        yield from _conjoined(test.left)
-        yield from _conjoined(test.right)
-    else:
-        yield test
 
 
 def _said_by(node: cst.BaseExpression) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name, text_of
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._fixed import by_constructor, is_fixed, is_of_shape, is_setting
@@ -70,7 +71,7 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
     elif isinstance(node, cst.BinaryOperation):
         yield from (node.left, node.right)
     elif isinstance(node, cst.Comparison):
-        yield from (node.left, *(one.comparator for one in node.comparisons))
+        yield from compared(node)
     elif isinstance(node, cst.Subscript):  # ``torch.arange(n)[None, :]``
         yield node.value
         for element in node.slice:

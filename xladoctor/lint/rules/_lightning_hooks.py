@@ -151,9 +151,7 @@ def _given_to(
         return NotImplemented
     given = call.given_to(function, name.value)
     if given is None:
-        params = getattr(function.node, "params", None)
-        named = [*params.params, *params.kwonly_params] if params is not None else []
-        given = next((one.default for one in named if one.name.value == name.value), None)
+        given = function.default(name.value)
     return NotImplemented if given is None else model.literal(given)
 
 

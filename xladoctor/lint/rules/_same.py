@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Function, Kind
+from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
 from xladoctor.lint.rules._cores import SETTINGS, asks_for_core, differs
@@ -144,7 +145,7 @@ def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
     if isinstance(node, cst.IfExp):
         return [node.test, node.body, node.orelse]
     if isinstance(node, cst.Comparison):
-        return [node.left, *(one.comparator for one in node.comparisons)]
+        return compared(node)
     if isinstance(node, cst.Tuple | cst.List | cst.Dict):
         return [one.value for one in node.elements]
     if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):

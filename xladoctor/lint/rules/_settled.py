@@ -8,7 +8,6 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._constants import constant, written_default
-from xladoctor.lint.rules._sources import default
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,7 +92,7 @@ def _given(model: FileModel, function: Function, name: str, depth: int) -> Itera
     else:
         calls = [(call, index) for call in model.callers(function)]
         calls += [(call, index + 1) for call in _filled_in(model, function)]
-    yield from _by_callers(model, calls, name, default(function, name), depth)
+    yield from _by_callers(model, calls, name, function.default(name), depth)
 
 
 def _by_callers(
@@ -175,8 +174,7 @@ def _of_annotated(model: FileModel, holder: cst.Name, name: str, depth: int) -> 
 
 def _annotation(function: Function, name: str) -> str | None:
     """The name that a parameter is annotated with."""
-    params = function.node.params
-    for one in (*params.posonly_params, *params.params, *params.kwonly_params):
+    for one in function.declared:
         if one.name.value == name and one.annotation is not None:
             said = one.annotation.annotation
             return said.value if isinstance(said, cst.Name) else None

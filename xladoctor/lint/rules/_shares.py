@@ -29,11 +29,7 @@ def samplers_of_one(model: FileModel, sampler: cst.BaseExpression) -> list[CallS
     Returns:
         The calls; None if it may be something else, such as a ``DistributedSampler``.
     """
-    made = [
-        part
-        for one in sources(model, sampler) or ()
-        for part in ((one.body, one.orelse) if isinstance(one, cst.IfExp) else (one,))
-    ]
+    made = sources(model, sampler) or []
     calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
     if not calls or len(calls) < len(made):
         return None

@@ -28,7 +28,8 @@ def sources(
 
     Args:
         model: The file.
-        node: An expression; anything but a name or such an attribute is its own source.
+        node: An expression; anything but a name, such an attribute or a choice of both
+            (``a if b else c``) is its own source.
         depth: How many names the way may have.
 
     Returns:
@@ -38,6 +39,8 @@ def sources(
         given = _of_name(model, node)
     elif isinstance(node, cst.Attribute) and _is_self(node.value):
         given = model.kept_in(node)
+    elif isinstance(node, cst.IfExp):
+        given = (node.body, node.orelse)
     else:
         return [node]
     if not given or depth == 0:
@@ -142,13 +145,6 @@ def calls_of(model: FileModel, function: Function) -> Sequence[CallSite]:
     if function.is_bound and function.name == "__init__":
         return [call for call in model.calls() if call.target is function.owner]
     return model.callers(function)
-
-
-def default(function: Function, name: str) -> cst.BaseExpression | None:
-    """What a parameter is if a caller does not give it."""
-    params = function.node.params
-    every = (*params.posonly_params, *params.params, *params.kwonly_params)
-    return next((one.default for one in every if one.name.value == name), None)
 
 
 def _is_self(node: cst.BaseExpression) -> bool:

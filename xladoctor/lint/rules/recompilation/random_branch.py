@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
@@ -232,7 +233,7 @@ def _may_be_off(model: FileModel, test: cst.BaseExpression) -> bool:
         and model.literal(the_source(model, side)) in (NotImplemented, 0)
         for part in walk(test)
         if isinstance(part, cst.Comparison)
-        for side in (part.left, *(target.comparator for target in part.comparisons))
+        for side in compared(part)
     )
 
 
@@ -258,18 +259,15 @@ def _is_certain(model: FileModel, ratio: cst.BaseExpression) -> bool:
         return False
     if ratio.value not in function.parameters:
         return False
-    params = function.node.params
-    every = (*params.posonly_params, *params.params, *params.kwonly_params)
-    defaults = [one.default for one in every if one.name.value == ratio.value]
     given = [call.given_to(function, ratio.value) for call in model.callers(function)]
-    said = [one for one in (*given, *defaults) if one is not None]
+    said = [one for one in (*given, function.default(ratio.value)) if one is not None]
     return bool(said) and all(model.literal(one) in (0, 1) for one in said)
 
 
 def _decides(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """What a yes or no is decided by: both sides of a comparison, the test of a choice."""
     if isinstance(node, cst.Comparison):
-        sides = [node.left, *(target.comparator for target in node.comparisons)]
+        sides = compared(node)
         yield from () if any(_is_certain(model, side) for side in sides) else sides
     elif isinstance(node, cst.BooleanOperation):
         yield from (*_decides(model, node.left), *_decides(model, node.right))
