@@ -150,6 +150,21 @@ class FileCode:
         """
         return [self._program.sites[call] for call in self._regions.graph.reached(node)]
 
+    def calls_in(self, node: cst.CSTNode) -> Sequence[CallSite]:
+        """The calls that stand in a node, in source order; none in the functions that they run."""
+        dead = self._program.tree.unreached
+        return [self.call(one) for one in self.within(node, cst.Call) if one not in dead]
+
+    def calls_between(self, first: cst.CSTNode, last: cst.CSTNode) -> Sequence[CallSite]:
+        """The calls between two nodes of a function, in source order; none of functions in it."""
+        order, function = self.tree.order, self.function_of(first)
+        places = (order[first], order[last])
+        return [
+            call
+            for call in self.calls()
+            if call.function is function and places[0] < order[call.node] < places[1]
+        ]
+
     def is_here(self, node: cst.CSTNode) -> bool:
         """Whether a node is of this file (and not of a linked one)."""
         return node in self.tree.scopes

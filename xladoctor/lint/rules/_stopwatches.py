@@ -10,7 +10,7 @@ from xladoctor.lint.model import Function, walk
 from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel
 
@@ -67,7 +67,7 @@ def stopped_by(
         )
         last = next(later, None)
         if last is not None and model.loop(last.node) is model.loop(first.node):
-            yield Timed(first.node, _between(model, first, last))
+            yield Timed(first.node, reached_between(model, first, last))
 
 
 def _goes_out(model: FileModel, function: Function, end: CallSite) -> bool:
@@ -99,17 +99,13 @@ def _within(model: FileModel, ends: set[Function]) -> Iterator[Timed]:
             made = the_call(model, item.item)
             if made is None or made.target not in ends | owners:
                 continue
-            inside = set(walk(node.body))
-            calls = (call for call in model.calls() if call.node in inside)
-            yield Timed(item.item, [one for call in calls for one in model.reached(call.node)])
+            yield Timed(item.item, _reached(model, model.calls_in(node.body)))
 
 
-def _between(model: FileModel, first: CallSite, last: CallSite) -> list[CallSite]:
-    order = model.tree.order
-    return [
-        one
-        for call in model.calls()
-        if call.function is first.function
-        and order[first.node] < order[call.node] < order[last.node]
-        for one in model.reached(call.node)
-    ]
+def reached_between(model: FileModel, first: CallSite, last: CallSite) -> list[CallSite]:
+    """The calls between two, and those in the functions that they run, also of other files."""
+    return _reached(model, model.calls_between(first.node, last.node))
+
+
+def _reached(model: FileModel, calls: Iterable[CallSite]) -> list[CallSite]:
+    return [one for call in calls for one in model.reached(call.node)]

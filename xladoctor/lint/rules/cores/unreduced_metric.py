@@ -190,10 +190,9 @@ def _is_metric(model: FileModel, node: cst.Name, loops: list[Loop]) -> bool:
 
 def _reduces(model: FileModel, made: cst.CSTNode) -> bool:
     """Whether anything in an expression brings the values of the cores together."""
-    calls = (model.call(part) for part in walk(made) if isinstance(part, cst.Call))
     return any(
         model.effects.equals(one, Equal.RESULT)
-        for call in calls
+        for call in model.calls_in(made)
         for one in ((call,) if call.target is None else model.reached(call.node))
     )
 

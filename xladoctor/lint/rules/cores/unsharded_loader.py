@@ -230,10 +230,9 @@ def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 def _made_of_a_part(model: FileModel, node: cst.CSTNode) -> bool:
     """``self.part(files).shuffle()``, where ``part`` asks for the core's number."""
-    calls = (model.call(part) for part in walk(node) if isinstance(part, cst.Call))
     return any(
         isinstance(call.target, Function) and asks_for_core(model, call.target.node)
-        for call in calls
+        for call in model.calls_in(node)
     )
 
 
