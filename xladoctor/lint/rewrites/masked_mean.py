@@ -42,8 +42,7 @@ def masked_mean_fix(model: FileModel, read: cst.Subscript) -> Fix | None:
         return None
     tensors = [pair[0].value for pair in pairs if pair is not None]
     mask = next(pair[1] for pair in pairs if pair is not None)
-    bindings = model.bindings(mask.value, mask)
-    made = bindings[0].node if len(bindings) == 1 else None
+    made = model.assigned_once(mask)
     if not isinstance(made, cst.Comparison) or not isinstance(made.left, cst.Name):
         return None
     if made.left.value not in tensors:

@@ -207,21 +207,12 @@ def tossed(model: FileModel, node: cst.CSTNode) -> CallSite | None:
 def _unpacked(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
     """What a name gets of a tuple: ``low, high = box(size)`` of the program's function ``box``."""
     for binding in model.bindings(name.value, name):
-        target = model.parent(binding.node)
-        around_it = model.parent(target) if isinstance(target, cst.Element) else None
-        line = model.parent(around_it) if isinstance(around_it, cst.Tuple | cst.List) else None
-        taken = model.parent(line) if isinstance(line, cst.AssignTarget) else None
-        if not isinstance(around_it, cst.Tuple | cst.List) or not isinstance(taken, cst.Assign):
+        part = model.taken(binding.node)
+        if part is None or not isinstance(part.value, cst.Call) or len(part.places) != 1:
             continue
-        place = next(
-            index for index, one in enumerate(around_it.elements) if one.value is binding.node
-        )
-        value = taken.value
-        made = model.call(value).target if isinstance(value, cst.Call) else None
-        if isinstance(made, Function):
-            yield from _given_back(made, place)
-        elif isinstance(value, cst.Tuple | cst.List) and place < len(value.elements):
-            yield value.elements[place].value
+        made = model.call(part.value).target
+        if isinstance(part.line, cst.Assign) and isinstance(made, Function):
+            yield from _given_back(made, part.places[0])
 
 
 def _given_back(function: Function, place: int | None) -> Iterator[cst.BaseExpression]:

@@ -103,9 +103,8 @@ def gone_over(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseEx
         elif isinstance(one, cst.NamedExpr):
             waiting.append((one.value, depth))
         elif isinstance(one, cst.Name):
-            bound = list(model.bindings(one.value, one))
-            if len(bound) == 1 and isinstance(bound[0].node, cst.BaseExpression):
-                waiting.append((bound[0].node, depth + 1))
+            made = model.assigned_once(one)
+            waiting += [] if made is None else [(made, depth + 1)]
 
 
 def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:

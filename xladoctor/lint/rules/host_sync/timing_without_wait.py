@@ -119,7 +119,7 @@ def _clock(model: FileModel, node: cst.BaseExpression, use: cst.CSTNode) -> Call
 def _assigned(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.CSTNode]:
     """What a name is bound to, or an attribute (``self.start``) that is spelled alike."""
     if isinstance(node, cst.Name):
-        yield from (binding.node for binding in model.bindings(node.value, node))
+        yield from model.assigned_to(node)
     elif isinstance(node, cst.Attribute):
         yield from model.assigned.get(dotted_text(node) or "", ())
 
@@ -191,8 +191,7 @@ def _makes_pictures(model: FileModel, call: CallSite) -> bool:
             continue
         seen.add(node)
         if isinstance(node, cst.Name):
-            bound = (item.node for item in model.bindings(node.value, node))
-            waiting += [item for item in bound if isinstance(item, cst.BaseExpression)]
+            waiting += model.assigned_to(node)
         elif isinstance(node, cst.Call):
             made = model.call(node)
             if (made.name or "").startswith("diffusers.") and _PIPELINE.search(made.name or ""):

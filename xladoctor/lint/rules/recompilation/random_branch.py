@@ -145,9 +145,9 @@ def _drawn_turn(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     if not isinstance(node, cst.Name):
         return None
     for binding in model.bindings(node.value, node):
-        over = next(iter(model.tree.ancestors(binding.node)), None)
-        if isinstance(over, cst.For) and over.target is binding.node:
-            return drawn(model, over.iter)
+        part = model.taken(binding.node)
+        if part is not None and isinstance(part.line, cst.For) and not part.places:
+            return drawn(model, part.value)
     return None
 
 
@@ -179,7 +179,7 @@ def _is_size(model: FileModel, node: cst.IfExp) -> bool:
     return any(
         isinstance(part, cst.Name)
         and part.value == target.value
-        and any(binding.node is node for binding in model.bindings(part.value, part))
+        and node in model.assigned_to(part)
         for call in model.calls()
         if (call.name or "").startswith("torch.") and model.value(call.node).is_device_tensor
         for argument in call.node.args
