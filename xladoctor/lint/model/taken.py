@@ -1,4 +1,4 @@
-"""What names take their values from: ``x, y = pair``, ``for i, (x, y) in pairs``."""
+"""What lines set, and what names take their values from: ``for i, (x, y) in pairs``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import libcst as cst
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xladoctor.lint.model.syntax import Tree
 
 _PARTS = cst.Element | cst.StarredElement | cst.AssignTarget
@@ -44,3 +46,15 @@ def taken(tree: Tree, target: cst.CSTNode) -> Taken | None:
             return None
         child = parent
     return None
+
+
+def targets(line: cst.CSTNode) -> Sequence[cst.BaseExpression]:
+    """What ``a = b = 1``, ``a += 1`` and ``a: int = 1`` set; nothing of other lines."""
+    if isinstance(line, cst.Assign):
+        return [one.target for one in line.targets]
+    return [line.target] if isinstance(line, cst.AugAssign | cst.AnnAssign) else []
+
+
+def names_set(line: cst.CSTNode) -> set[str]:
+    """The names that such a line sets, those in tuples left out."""
+    return {target.value for target in targets(line) if isinstance(target, cst.Name)}

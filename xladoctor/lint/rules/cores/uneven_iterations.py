@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.taken import targets
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
@@ -143,18 +144,12 @@ def _set_by_master(model: FileModel, name: cst.CSTNode, loop: Loop) -> cst.CSTNo
         for line in model.nodes(cst.Assign, cst.AugAssign)
         if model.function_of(line) is loop.function and order[line] < order[loop.node]
         if isinstance(line, cst.Assign | cst.AugAssign)
-        and any(model.tree.text(target).strip() == text for target in _targets(line))
+        and any(model.tree.text(target).strip() == text for target in targets(line))
     ]
     if not lines:
         return None
     guard = model.master_only(lines[-1])
     return lines[-1] if guard is not None and guard.node not in inside else None
-
-
-def _targets(line: cst.Assign | cst.AugAssign) -> list[cst.BaseExpression]:
-    if isinstance(line, cst.AugAssign):
-        return [line.target]
-    return [target.target for target in line.targets]
 
 
 def _leaves(
