@@ -9,7 +9,6 @@ import libcst as cst
 from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._questions import old_questions
@@ -127,8 +126,10 @@ def _is_no_tensor(model: FileModel, node: cst.BaseExpression, depth: int = 3) ->
         return call.name in {"builtins.float", "builtins.int", "builtins.str"}
     if isinstance(node, cst.Name) and depth:
         # But for what is made of it: ``texts = gather(texts)``.
-        made = [one for one in assigned(model, node) if node not in walk(one)]
-        return bool(made) and all(_is_no_tensor(model, one, depth - 1) for one in made)
+        made = [one for one in model.made_of(node) if one is None or node not in walk(one)]
+        return bool(made) and all(
+            one is not None and _is_no_tensor(model, one, depth - 1) for one in made
+        )
     return isinstance(node, cst.SimpleString | cst.FormattedString)
 
 
