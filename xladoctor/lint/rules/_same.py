@@ -12,7 +12,7 @@ from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
 from xladoctor.lint.rules._cores import SETTINGS, asks_for_core, differs
-from xladoctor.lint.rules._sources import calls_of, gone_over
+from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -122,7 +122,7 @@ class _Question:
         function = model.with_parameter(node)
         if function is None:
             return False
-        calls = calls_of(model, function)
+        calls = model.callers(function)
         if not calls:
             entry = model.on_every_core(node)
             if entry is None or entry.function is not function:

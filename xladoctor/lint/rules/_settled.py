@@ -87,11 +87,8 @@ def _of_name(model: FileModel, node: cst.Name, depth: int) -> Sequence[object]:
 def _given(model: FileModel, function: Function, name: str, depth: int) -> Iterator[object]:
     """What the callers of a function give for a parameter; its default where they give nothing."""
     index = function.parameters.index(name) - function.is_bound
-    if function.name == "__init__" and function.owner is not None:
-        calls = [(call, index) for call in _made(model, function.owner)]
-    else:
-        calls = [(call, index) for call in model.callers(function)]
-        calls += [(call, index + 1) for call in _filled_in(model, function)]
+    calls = [(call, index) for call in model.callers(function)]
+    calls += [(call, index + 1) for call in _filled_in(model, function)]
     yield from _by_callers(model, calls, name, function.default(name), depth)
 
 

@@ -11,7 +11,7 @@ from xladoctor.lint.model.dotted import is_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel, Function
+    from xladoctor.lint.model import CallSite, FileModel
 
 #: Names, parameters and attributes on the way to where a value is made.
 #: Calls that hand on what they go over, one for one.
@@ -130,20 +130,13 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
     function = model.with_parameter(node)
     if function is None or function.place(node.value) == -1:
         return None  # or it is the object itself, which no caller gives
-    if any(map(model.gives_name, model.callers(function))):
+    calls = model.callers(function)
+    if any(map(model.gives_name, calls)):
         return None
-    calls = calls_of(model, function)
     calls = [call for call in calls if model.says_xla(call.node)] or calls
     given = [call.given_to(function, node.value) for call in calls if not call.has_star]
     known = [value for value in given if value is not None]
     return known if len(known) == len(calls) else None
-
-
-def calls_of(model: FileModel, function: Function) -> Sequence[CallSite]:
-    """The calls that give a function its arguments: of ``__init__`` those that make objects."""
-    if function.is_bound and function.name == "__init__":
-        return [call for call in model.calls() if call.target is function.owner]
-    return model.callers(function)
 
 
 def _is_self(node: cst.BaseExpression) -> bool:
