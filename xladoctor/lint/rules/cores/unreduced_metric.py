@@ -67,7 +67,7 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             f"{snippet(model, metric)} was computed from this core's shard of the evaluation data: "
-            "what the master core tells is the metric of one shard",
+            "what the master core reports is the metric of one shard",
             suggestion='reduce it first, on all cores: xm.mesh_reduce("metric", metric, mean)',
             related=[
                 *(model.place(loop.node, "goes over this core's shard") for loop in over[:1]),
