@@ -29,7 +29,7 @@ _GOES_OVER = frozenset(
      "numpy.sort", "numpy.unique"}
 )  # fmt: skip
 #: What makes an object whose methods draw, and what those are called.
-_GENERATORS = frozenset(
+GENERATORS = frozenset(
     {"numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "random.SystemRandom"}
 )
 _DRAWS = frozenset(
@@ -116,8 +116,8 @@ def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
 def _throws(model: FileModel, call: CallSite) -> bool:
     """Whether a call draws a number: of a module, or of a generator that the program made."""
     if call.name is not None or call.receiver is None or call.method not in _DRAWS:
-        return (call.name or "").startswith(DICE) and call.name not in _GENERATORS
-    return made_in(model, call.receiver, _GENERATORS) is not None
+        return (call.name or "").startswith(DICE) and call.name not in GENERATORS
+    return made_in(model, call.receiver, GENERATORS) is not None
 
 
 def _draws_tensor(model: FileModel, call: CallSite) -> bool:
