@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import Class, Function, walk
 
 if TYPE_CHECKING:
@@ -63,15 +64,15 @@ class ByName:
 
     def of_table(self, asked: cst.Subscript) -> tuple[frozenset[Function], frozenset[Class]]:
         """The same for ``metrics.__dict__[name]``, ``vars(metrics)[name]``."""
-        holder, index = asked.value, asked.slice[0].slice if len(asked.slice) == 1 else None
+        holder, name = asked.value, index_of(asked)
         module: cst.BaseExpression | None = None
         if isinstance(holder, cst.Attribute) and holder.attr.value == "__dict__":
             module = holder.value
         elif isinstance(holder, cst.Call) and self._names.resolve(holder.func) == VARS:
             module = holder.args[0].value if holder.args else None
-        if module is None or not isinstance(index, cst.Index):
+        if module is None or name is None:
             return frozenset(), frozenset()
-        return self._offered(module, {name for name, _ in self._spelled(index.value, _DEPTH)})
+        return self._offered(module, {spelled for spelled, _ in self._spelled(name, _DEPTH)})
 
     def _offered(
         self, module: cst.BaseExpression, written: set[str]

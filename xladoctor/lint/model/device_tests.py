@@ -14,6 +14,7 @@ import libcst as cst
 from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.loops import OnXla
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.unreached import combined, is_logic
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
@@ -243,9 +244,8 @@ def _said_by(node: cst.BaseExpression) -> str:
     """The last name of an expression: of ``CFG["is_xla"]`` its key."""
     if isinstance(node, cst.Attribute):
         return node.attr.value
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
-        index = node.slice[0].slice
-        return _said_by(index.value) if isinstance(index, cst.Index) else ""
+    if isinstance(node, cst.Subscript) and (key := index_of(node)) is not None:
+        return _said_by(key)
     if isinstance(node, cst.SimpleString):
         return str(string(node))
     return node.value if isinstance(node, cst.Name) else ""

@@ -17,6 +17,7 @@ from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.helpers import losses_in
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import Function
 from xladoctor.lint.model.taken import names_set
 from xladoctor.lint.model.wrappers import meant
@@ -254,16 +255,12 @@ def _dictionary(value: cst.BaseExpression) -> str | None:
     """``losses`` of ``losses["total"]`` and ``losses.pop("total")``."""
     if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.args:
         taken = value.func.attr.value in {"pop", "get"}
-        return dotted_text(value.func.value) if taken and _is_text(value.args[0].value) else None
-    if isinstance(value, cst.Subscript) and len(value.slice) == 1:
-        index = value.slice[0].slice
-        named = isinstance(index, cst.Index) and _is_text(index.value)
-        return dotted_text(value.value) if named else None
-    return None
-
-
-def _is_text(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.SimpleString)
+        held, key = value.func.value, value.args[0].value if taken else None
+    elif isinstance(value, cst.Subscript):
+        held, key = value.value, index_of(value)
+    else:
+        return None
+    return dotted_text(held) if isinstance(key, cst.SimpleString) else None
 
 
 def _terms(node: cst.BaseExpression) -> Iterator[str]:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name, text_of
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._fixed import by_constructor, is_fixed, is_of_shape, is_setting
 
@@ -140,10 +141,9 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
 def _under_text(model: FileModel, data: cst.Subscript) -> bool:
     """``self.prompt["input_ids"]`` of what ``__init__`` was given, and nobody changes."""
     held = data.value
-    index = data.slice[0].slice if len(data.slice) == 1 else None
-    if not isinstance(held, cst.Attribute) or not isinstance(index, cst.Index):
+    if not isinstance(held, cst.Attribute) or text_of(index_of(data)) is None:
         return False
-    if text_of(index.value) is None or not by_constructor(model, held):
+    if not by_constructor(model, held):
         return False
     changed = (
         node.target

@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind
 from xladoctor.lint.model.helpers import returned
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules._gradients import in_no_grad
 
 if TYPE_CHECKING:
@@ -73,10 +74,8 @@ def _written(node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Name):
         return True
     if isinstance(node, cst.Subscript):
-        index = node.slice[0].slice
-        if len(node.slice) > 1 or not isinstance(index, cst.Index):
-            return False
-        return isinstance(index.value, cst.SimpleString | cst.Integer) and _written(node.value)
+        key = index_of(node)
+        return isinstance(key, cst.SimpleString | cst.Integer) and _written(node.value)
     return isinstance(node, cst.Attribute) and _written(node.value)
 
 
