@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.rules._sources import the_source
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -44,7 +44,7 @@ def _is_of_batch(model: FileModel, node: cst.BaseExpression) -> bool:
     bound = {part.value for part in targets if isinstance(part, cst.Name)}
     return any(
         isinstance(part, cst.Name) and part.value in bound
-        for one in (node, the_source(model, node) or node)
+        for one in (node, *(sources(model, node) or ()))
         if not isinstance(one, cst.Call) or model.call(one).receiver is not None
         for part in walk(one.func if isinstance(one, cst.Call) else one)
     )

@@ -22,15 +22,16 @@ _CONSTANTS = frozenset({"None", "True", "False"})
 
 
 def sources(
-    model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH
+    model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH, *, apart: bool = True
 ) -> list[cst.BaseExpression] | None:
     """The expressions that make what a name, a parameter or an attribute of ``self`` holds.
 
     Args:
         model: The file.
-        node: An expression; anything but a name, such an attribute or a choice of both
-            (``a if b else c``) is its own source.
+        node: An expression; anything but a name, such an attribute or ``a if b else c`` is its own
+            source.
         depth: How many names the way may have.
+        apart: Whether the two sides of ``a if b else c`` are two sources.
 
     Returns:
         None where not all of them are known.
@@ -39,7 +40,7 @@ def sources(
         given = _of_name(model, node)
     elif isinstance(node, cst.Attribute) and _is_self(node.value):
         given = model.kept_in(node)
-    elif isinstance(node, cst.IfExp):
+    elif isinstance(node, cst.IfExp) and apart:
         given = (node.body, node.orelse)
     else:
         return [node]
@@ -47,7 +48,7 @@ def sources(
         return None
     found: list[cst.BaseExpression] = []
     for one in given:
-        more = sources(model, one, depth - 1)
+        more = sources(model, one, depth - 1, apart=apart)
         if more is None:
             return None
         found += [item for item in more if item not in found]
@@ -76,7 +77,7 @@ def the_call(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
 
 def the_source(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression:
     """The one expression that makes what an expression holds; itself, if that is not known."""
-    found = sources(model, node)
+    found = sources(model, node, apart=False)
     return found[0] if found is not None and len(found) == 1 else node
 
 
