@@ -59,19 +59,9 @@ def _is_transposed(model: FileModel, node: cst.BaseExpression) -> bool:
     while isinstance(node, cst.Attribute | cst.Subscript):
         node = node.value
     if isinstance(node, cst.Name):
-        bound = (_bound_to(model, item.node) for item in model.bindings(node.value, node))
-        return any(_zips(model, item) for item in bound)
+        # Also where it is one of several: ``states, rewards = zip(*samples)``.
+        return any(one is not None and _zips(model, one) for one in model.made_of(node))
     return _zips(model, node)
-
-
-def _bound_to(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
-    """What is assigned, where a name is one of several: ``states, rewards = zip(*samples)``."""
-    for parent in model.tree.ancestors(node):
-        if isinstance(parent, cst.Assign):
-            return parent.value
-        if not isinstance(parent, cst.Element | cst.Tuple | cst.List | cst.AssignTarget):
-            break
-    return node
 
 
 def _zips(model: FileModel, node: cst.CSTNode) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -33,12 +34,7 @@ def sharded_at(model: FileModel, node: cst.BaseExpression) -> cst.CSTNode | None
         if model.is_parameter(node):
             given += sources(model, node) or []
     elif isinstance(node, cst.Attribute):
-        written = model.tree.text(node).strip()
-        given = [
-            assign.value
-            for assign in model.nodes(cst.Assign)
-            if any(model.tree.text(one.target).strip() == written for one in assign.targets)
-        ]
+        given = [*model.assigned.get(dotted_text(node) or "", ())]
     else:
         return None
     calls = (sharded_at(model, one) for one in given if isinstance(one, cst.Call))

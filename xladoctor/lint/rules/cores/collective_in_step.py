@@ -14,6 +14,7 @@ from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer
+from xladoctor.lint.rules._lightning_hooks import logs
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -82,16 +83,15 @@ def _logged(model: FileModel) -> Iterator[Problem]:
     """
     if any(_on_one_core(part) for part in (model, *model.linked)):
         return
-    for call in model.methods("log", "log_dict"):
-        function = call.function
-        each = None if function is None else _LOGGED.get(function.name)
-        if each is None or function is None or not is_module(model, function):
+    for call, function, _ in logs(model):
+        each = _LOGGED.get(function.name)
+        if each is None or not is_module(model, function):
             continue
         on_step = call.keywords.get("on_step")
         always = model.literal(on_step) is True if on_step is not None else function.name == _TRAINS
-        if not is_name(call.receiver, "self") or given_true(model, call, "sync_dist") is None:
+        if not always or given_true(model, call, "sync_dist") is None:
             continue
-        if not always or model.throttled(call.node) or _is_metric(model, call):
+        if model.throttled(call.node) or _is_metric(model, call):
             continue
         yield model.problem(
             call.node,

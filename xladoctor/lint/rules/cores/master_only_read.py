@@ -106,8 +106,7 @@ def _is_read(model: FileModel, call: CallSite) -> bool:
         if isinstance(node, cst.Call) and model.call(node).name in _SAVES:
             return True
         if isinstance(node, cst.BaseComp | cst.For):
-            inside = (model.call(one) for one in walk(node) if isinstance(one, cst.Call))
-            return any(one.method == "cpu" for one in inside)
+            return any(one.method == "cpu" for one in model.calls_in(node))
         if isinstance(node, cst.Assign):
             target = node.targets[0].target
             return isinstance(target, cst.Name) and any(
@@ -144,7 +143,7 @@ def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
     for node in model.nodes(cst.If):
         if model.value(node.test).kind is not Kind.IS_MASTER:
             continue
-        inside = [call for call in model.calls() if node.body in model.tree.ancestors(call.node)]
+        inside = model.calls_in(node.body)
         guard = next((x for c in inside for x in model.guards(c.node) if x.node is node), None)
         if guard is None or guard.master is not True or model.master_only(node) is not None:
             continue

@@ -112,4 +112,4 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     if cores is None or core is None or model.on_every_core(call.node) is None:
         return None
     edit = model.add_argument(call.node, f"num_replicas={cores[0]}(), rank={core[0]}()")
-    return model.fix("Tell it the cores", edit, [*dict.fromkeys([*cores[1], *core[1]])], safe=True)
+    return model.fix("Give it the cores", edit, [*dict.fromkeys([*cores[1], *core[1]])], safe=True)

@@ -233,8 +233,8 @@ def _started_twice(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             start.node,
-            "Lightning's Trainer starts the cores by itself: on a core that is already running, its "
-            'own spawn raises "Runtime is already initialized"',
+            "Lightning's Trainer starts the cores by itself: on a core that is already running, "
+            'its own spawn raises "Runtime is already initialized"',
             suggestion="call the function once, without spawn",
             related=[model.place(made.node, "the Trainer, made on every core")],
         )

@@ -16,19 +16,15 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Problem
+from xladoctor.lint.model.taken import targets
 
 
 @rule("XLA204")
 def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
     """Find writes into a device tensor through a boolean mask in hot loops."""
     for node in model.nodes(cst.Assign, cst.AugAssign):
-        if isinstance(node, cst.Assign):
-            targets = [item.target for item in node.targets]
-        elif isinstance(node, cst.AugAssign):
-            targets = [node.target]
-        else:
-            continue
-        for target in targets:
+        assert isinstance(node, cst.Assign | cst.AugAssign)
+        for target in targets(node):
             mask = mask_of(model, target) if isinstance(target, cst.Subscript) else None
             if not isinstance(target, cst.Subscript) or mask is None:
                 continue

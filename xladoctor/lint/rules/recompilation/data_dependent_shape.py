@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
-from xladoctor.lint.model.parts import each_in
+from xladoctor.lint.model.parts import each_in, index_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._left_out import samples_left_out
 from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
@@ -87,10 +87,9 @@ def _divided(model: FileModel) -> Iterator[Problem]:
 def _chosen_rows(model: FileModel) -> Iterator[Problem]:
     """``x[rows]`` with ``rows = [i for i in range(n) if labels[i] > 0]``: as many as there are."""
     for node in model.nodes(cst.Subscript):
-        if not model.value(node.value).is_device_tensor or len(node.slice) != 1:
+        if not model.value(node.value).is_device_tensor:
             continue
-        index = node.slice[0].slice
-        name = index.value if isinstance(index, cst.Index) else None
+        name = index_of(node)
         made = list(made_of(model, name)) if isinstance(name, cst.Name) else [name]
         chosen = made[0] if len(made) == 1 else None
         if name is None or not isinstance(chosen, cst.ListComp) or not _asks_data(model, chosen):

@@ -178,8 +178,7 @@ def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
     if isinstance(kept, cst.Name):
         made = [binding.node for binding in model.bindings(kept.value, kept)]
     else:
-        owner = model.class_around(kept)
-        made = list(model.kept(owner).get(kept.attr.value, ())) if owner is not None else []
+        made = [*model.kept_in(kept)]
     return bool(made) and all(
         isinstance(one, cst.List) or (isinstance(one, cst.Call) and not one.args) for one in made
     )
