@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.loops import OnXla
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.unreached import combined, is_logic
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
@@ -76,7 +78,7 @@ class DeviceTests:
         if isinstance(test, cst.Call):
             return self._call(test, depth)
         if isinstance(test, cst.Name) and depth:
-            bound = self._bound(test)
+            bound = self._tree.assigned_once(test)
             known = self.truth(bound, depth - 1) if bound is not None else None
             if known is not None:
                 return known
@@ -90,7 +92,7 @@ class DeviceTests:
         """``scaler = None``, and anything else only where the program runs on other devices."""
         if not isinstance(node, cst.Name) or node.value in self._open:
             return False
-        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        bindings = self._tree.bindings(node)
         given = [item.node for item in bindings if not is_name(item.node, "None")]
         if not given or len(given) == len(bindings):
             return False
@@ -106,7 +108,7 @@ class DeviceTests:
         """``FOUND = True`` behind ``import torch_xla`` in a ``try``, else ``FOUND = False``."""
         if not isinstance(node, cst.Name):
             return False
-        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        bindings = self._tree.bindings(node)
         found = [item.node for item in bindings if is_name(item.node, "True")]
         missing = [item.node for item in bindings if is_name(item.node, "False")]
         known = bool(found) and bool(missing) and len(found) + len(missing) == len(bindings)
@@ -123,11 +125,6 @@ class DeviceTests:
             and any(name.partition(".")[0] == "torch_xla" for name in imported(one))
             for one in self._tree.imports
         )
-
-    def _bound(self, name: cst.Name) -> cst.BaseExpression | None:
-        bindings = self._names.lookup(name.value, self._tree.scopes[name]) or []
-        node = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-        return node if isinstance(node, cst.BaseExpression) else None
 
     def _is_torch_xla(self, node: cst.BaseExpression) -> bool:
         """``xm``, which is None where torch_xla is missing, also kept as ``self.xm``."""
@@ -208,7 +205,7 @@ class DeviceTests:
 
     def _is_xla_unless_cpu(self, test: cst.BaseExpression) -> bool:
         """``use_tpu and not cpu``: where that is false, the program runs on something else."""
-        parts = list(_conjoined(test))
+        parts = list(joined(test, cst.And))
         needs = [self._needs_xla(part) for part in parts]
         return any(needs) and all(
             need or self._is_not_cpu(part) for part, need in zip(parts, needs, strict=True)
@@ -243,22 +240,12 @@ class DeviceTests:
         return frozenset(found | ({"backend"} if {"device", "type"} <= found else set()))
 
 
-def _conjoined(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The parts of ``one and another and a third``."""
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        yield from _conjoined(test.left)
-        yield from _conjoined(test.right)
-    else:
-        yield test
-
-
 def _said_by(node: cst.BaseExpression) -> str:
     """The last name of an expression: of ``CFG["is_xla"]`` its key."""
     if isinstance(node, cst.Attribute):
         return node.attr.value
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
-        index = node.slice[0].slice
-        return _said_by(index.value) if isinstance(index, cst.Index) else ""
+    if isinstance(node, cst.Subscript) and (key := index_of(node)) is not None:
+        return _said_by(key)
     if isinstance(node, cst.SimpleString):
         return str(string(node))
     return node.value if isinstance(node, cst.Name) else ""

@@ -31,7 +31,7 @@ class Narrowing:
 
     def narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
         """What names hold where ``isinstance(x, torch.Tensor)`` is (not) so: no tensor, if not."""
-        test, when = meant(self._names, self._tree, test, when=when)
+        test, when = meant(self._tree, test, when=when)
         if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And) and when:
             return self.narrowed(test.right, self.narrowed(test.left, env, when=True), when=True)
         if isinstance(test, cst.Comparison):

@@ -229,12 +229,12 @@ class Program:
     @functools.cached_property
     def regions(self) -> Regions:
         """Which loops run what, and who gets through."""
-        return Regions(self.tree, self.names, self.flow)
+        return Regions(self.flow)
 
     @functools.cached_property
     def frequency(self) -> Frequency:
         """How often its loops run."""
-        return Frequency(self.tree, self.names, self.flow, self.regions)
+        return Frequency(self.flow, self.regions)
 
     def follow(self) -> None:
         """Find now what is found when it is asked otherwise: it may be too much, or too deep."""

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.guards import Guards
     from xladoctor.lint.model.loops import Guard
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Tree
 
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
 
@@ -27,26 +25,17 @@ class Rarity:
     """Answers for nodes.
 
     Args:
-        tree: The file's syntax.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         guards: The conditions around nodes.
         within: Whether a loop runs whole in each turn of another.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        names: Names | LinkedNames,
-        flow: Flow,
-        guards: Guards,
-        within: Callable[[cst.CSTNode], bool],
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, guards: Guards, within: Callable[[cst.CSTNode], bool]) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._guards = guards
-        self._schedules = Schedules(tree, names, flow, within)
-        self._turns = Turns(tree, flow)
+        self._schedules = Schedules(flow, within)
+        self._turns = Turns(flow)
 
     def rare(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:
         """Whether a node runs only in a few iterations of the loop around it, or on failure.

@@ -11,6 +11,7 @@ import libcst as cst
 
 from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.dotted import assignments, dotted_text, is_name
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind, Value
 
@@ -114,14 +115,9 @@ def _asks_type(test: cst.BaseExpression) -> bool:
 def _is_place(target: cst.BaseExpression, holder: cst.BaseExpression, key: str) -> bool:
     """``batch[name]`` of the dictionary that is gone over, by the name of the loop."""
     text = dotted_text(holder)
-    if not isinstance(target, cst.Subscript) or text is None or len(target.slice) != 1:
+    if not isinstance(target, cst.Subscript) or text is None:
         return False
-    index = target.slice[0].slice
-    return (
-        dotted_text(target.value) == text
-        and isinstance(index, cst.Index)
-        and is_name(index.value, key)
-    )
+    return dotted_text(target.value) == text and is_name(index_of(target), key)
 
 
 def _is_move(value: cst.BaseExpression) -> bool:

@@ -61,9 +61,9 @@ def drawing_turns(model: FileModel) -> Iterator[Problem]:
         told.update(model.tree.ancestors(loop.node))
         yield model.problem(
             loop.node,
-            f"{snippet(model, drawn.node)} takes the device's generator one step further, which "
-            "the read in this loop does not run: nothing ends the graph, so each turn's graph is "
-            "longer than the one before, and is compiled",
+            f"{snippet(model, drawn.node)} advances the device's generator, which the read in "
+            "this loop does not execute: nothing ends the graph, so each turn's graph is longer "
+            "than the one before, and is compiled",
             suggestion="call torch_xla.sync() at the end of the body",
             related=[
                 model.place(drawn.node, "drawn here"),

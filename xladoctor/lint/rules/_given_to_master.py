@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.rules._exact import assigned
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Function, Guard
@@ -57,12 +58,9 @@ def _asked(guard: Guard) -> str | None:
 def _of_master(model: FileModel, node: cst.BaseExpression) -> bool:
     """``name if is_master() else None``, also by a name that is bound to it."""
     if isinstance(node, cst.Name):
-        bound = [item.node for item in model.bindings(node.value, node)]
-        known = [one for one in bound if isinstance(one, cst.BaseExpression)]
-        return (
-            bool(bound)
-            and len(known) == len(bound)
-            and all(isinstance(one, cst.IfExp) and _of_master(model, one) for one in known)
+        made = assigned(model, node)
+        return bool(made) and all(
+            isinstance(one, cst.IfExp) and _of_master(model, one) for one in made
         )
     if not isinstance(node, cst.IfExp) or model.literal(node.orelse) not in _NOTHING:
         return False

@@ -57,7 +57,7 @@ def _passed_no_more(model: FileModel, method: Function) -> Iterator[Problem]:
         if name in gone and param.default is None:
             yield model.problem(
                 param,
-                f"Lightning 2 gives {method.name} no {name} any more: Trainer.fit raises",
+                f"Lightning 2 no longer gives {method.name} {name}: Trainer.fit raises",
                 suggestion=gone[name],
             )
             return  # one change of the line
@@ -90,8 +90,8 @@ def assigned_attributes(model: FileModel) -> Iterator[Problem]:
             name = target.attr.value
             yield model.problem(
                 target,
-                f"{name} of Lightning 2's Trainer is a property that nobody can assign to: this "
-                "raises AttributeError",
+                f"{name} of Lightning 2's Trainer is a read-only property: this raises "
+                "AttributeError",
                 suggestion=f"use {_read_only()[name]}",
             )
 

@@ -103,13 +103,12 @@ def _said_of_others_too(model: FileModel, guard: Guard) -> bool:
     first, home = guard.node, model.function_of(guard.node)
     if not isinstance(first, cst.If) or home is None or first.orelse is not None:
         return False
-    written = model.tree.text(first.body).split()
     return any(
         isinstance(other, cst.If)
         and other is not first
         and other.orelse is None
         and _is_denied(model, first.test, other.test)
-        and model.tree.text(other.body).split() == written
+        and model.tree.text(other.body).split() == model.tree.text(first.body).split()
         for other in walk(home.node.body, into_functions=False)
     )
 

@@ -234,13 +234,13 @@ class _Run:
                 sure = self._sure and self._is_sure(node)
                 # Parts of a module go with it; those of what has a ``to`` of its own may not.
                 parts = held.owned.values() if call.target is None else ()
-                models = frozenset((held, *parts))
-                self.events.append(Moved(call, self._seen_from_here(call), models, sure))
+                gone = frozenset((held, *parts))
+                self.events.append(Moved(call, self._seen_from_here(call), gone, sure))
             return held
         if call.name == FSDP:
             wrapped = Thing()
-            models = frozenset((wrapped,))
-            self.events.append(Moved(call, self._seen_from_here(call), models, always=True))
+            gone = frozenset((wrapped,))
+            self.events.append(Moved(call, self._seen_from_here(call), gone, always=True))
             return wrapped
         if call.method in PARAMETERS:
             return Thing(taken=self._taken(node, names))

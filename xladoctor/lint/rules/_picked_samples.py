@@ -64,8 +64,8 @@ def samples_by_chance(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "every core picks the same samples: the data set draws them whatever index it is asked "
-            "for, and all cores are seeded alike",
+            "every core picks the same samples: the dataset draws at random whatever the index, "
+            "and all cores have the same seed",
             suggestion="draw with a generator of each core's own: "
             "np.random.default_rng(seed + xr.global_ordinal()), or use the index",
             related=[model.place(said.node, "the same seed")],

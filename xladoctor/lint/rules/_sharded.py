@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._sources import sources
 
@@ -38,12 +39,7 @@ def sharded_at(model: FileModel, node: cst.BaseExpression) -> cst.CSTNode | None
         if model.is_parameter(node):
             given += sources(model, node) or []
     elif isinstance(node, cst.Attribute):
-        written = model.tree.text(node).strip()
-        given = [
-            assign.value
-            for assign in model.nodes(cst.Assign)
-            if any(model.tree.text(one.target).strip() == written for one in assign.targets)
-        ]
+        given = [*model.assigned.get(dotted_text(node) or "", ())]
     else:
         return None
     calls = (sharded_at(model, one) for one in given if isinstance(one, cst.Call))
@@ -56,10 +52,9 @@ def owners_of(
     """The models whose parameters an optimizer was made of; None for one that is not in sight."""
     if not isinstance(optimizer, cst.Name):
         return []
-    made = [one.node for one in model.bindings(optimizer.value, optimizer)]
     return [
         asked(one.args[0].value, "parameters") if isinstance(one, cst.Call) and one.args else None
-        for one in made
+        for one in model.made_of(optimizer)
     ]
 
 

@@ -32,8 +32,8 @@ _STARTS = ("fit", "validate", "test", "predict")
 #: What asks whether a file or folder is there.
 _IS_THERE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
 _BY_MASTER = (
-    "download on the master core and let the others wait: `if not xm.is_master_ordinal(): "
-    "xm.rendezvous(tag)` before, and the same for the master behind it"
+    "download on the master core while the others wait: `if not xm.is_master_ordinal(): "
+    "xm.rendezvous(tag)` before it, `if xm.is_master_ordinal(): xm.rendezvous(tag)` after it"
 )
 
 
@@ -43,8 +43,8 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
     for call, path, entry in _shared(model, written_path):
         yield model.problem(
             call.node,
-            f"every core writes {snippet(model, path)}: they overwrite each other, and one that "
-            "reads it may find half a file",
+            f"every core writes {snippet(model, path)}: they overwrite each other, and a core "
+            "that reads it may find a partial file",
             suggestion=_advice(call),
             related=entry_places(model, entry),
             fix=_fix(model, call),
@@ -144,8 +144,8 @@ def _commands(model: FileModel) -> Iterator[Problem]:
         if entry is not None and not local and not _there_before(model, call):
             yield model.problem(
                 call.node,
-                "every core has this command write its files: they overwrite each other, and one "
-                "that reads them may find half a file",
+                "every core runs this command, which writes files: they overwrite each other, "
+                "and a core that reads them may find a partial file",
                 suggestion=_BY_MASTER,
                 related=entry_places(model, entry),
             )

@@ -75,7 +75,7 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             f"{snippet(model, metric)} was computed from this core's shard of the evaluation data: "
-            "what the master core tells is the metric of one shard",
+            "what the master core reports is the metric of one shard",
             suggestion='reduce it first, on all cores: xm.mesh_reduce("metric", metric, mean)',
             related=[
                 *(model.place(loop.node, "goes over this core's shard") for loop in over[:1]),
@@ -149,7 +149,7 @@ def _given_back(
         for node in walk(argument.value):
             if not isinstance(node, cst.Name):
                 continue
-            made = list(_values(model, node))
+            made = model.made_of(node)
             if made and all(one in shared for one in made) and model.value(node).kind in _KINDS:
                 return node
     return None
@@ -271,10 +271,9 @@ def _is_metric(model: FileModel, node: cst.Name, loops: list[Loop]) -> bool:
 
 def _reduces(model: FileModel, made: cst.CSTNode) -> bool:
     """Whether anything in an expression brings the values of the cores together."""
-    calls = (model.call(part) for part in walk(made) if isinstance(part, cst.Call))
     return any(
         model.effects.equals(one, Equal.RESULT)
-        for call in calls
+        for call in model.calls_in(made)
         for one in ((call,) if call.target is None else model.reached(call.node))
     )
 
@@ -297,20 +296,9 @@ def _is_score(model: FileModel, made: cst.Call, loops: list[Loop]) -> bool:
             continue
         for part in walk(node):
             if isinstance(part, cst.Name):
-                waiting += [(one, depth + 1) for one in _values(model, part)]
+                # Also as one of several: ``outputs, truths = evaluate()``.
+                waiting += [(one, depth + 1) for one in model.made_of(part) if one is not None]
     return False
-
-
-def _values(model: FileModel, name: cst.Name) -> Iterator[cst.CSTNode]:
-    """What a name is assigned, also as one of several: ``outputs, truths = evaluate()``."""
-    for bound in model.bindings(name.value, name):
-        line = model.parent(bound.node)
-        while isinstance(line, cst.Element | cst.Tuple | cst.AssignTarget):
-            line = model.parent(line)
-        if bound.kind == "assign":
-            yield bound.node
-        elif isinstance(line, cst.Assign):
-            yield line.value
 
 
 def _comes_from(model: FileModel, made: cst.CSTNode, loop: Loop) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
+from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
@@ -125,24 +125,12 @@ def _is_no_tensor(model: FileModel, node: cst.BaseExpression, depth: int = 3) ->
             return True
         return call.name in {"builtins.float", "builtins.int", "builtins.str"}
     if isinstance(node, cst.Name) and depth:
-        made = list(_made(model, node))
-        return bool(made) and all(_is_no_tensor(model, one, depth - 1) for one in made)
+        # But for what is made of it: ``texts = gather(texts)``.
+        made = [one for one in model.made_of(node) if one is None or node not in walk(one)]
+        return bool(made) and all(
+            one is not None and _is_no_tensor(model, one, depth - 1) for one in made
+        )
     return isinstance(node, cst.SimpleString | cst.FormattedString)
-
-
-def _made(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
-    """What is assigned to a name, but for what is made of it: ``told = gather(told)``."""
-    line = next(
-        one for one in model.tree.ancestors(name) if isinstance(one, cst.BaseSmallStatement)
-    )
-    for binding in model.bindings(name.value, name):
-        if line in model.tree.ancestors(binding.node):
-            continue
-        made = binding.node
-        if binding.kind == "assign" and isinstance(made, cst.BaseExpression):
-            yield made
-        else:
-            yield cst.Ellipsis()
 
 
 def _renamed(model: FileModel, call: CallSite, value: cst.BaseExpression, new: str) -> Fix | None:

@@ -158,7 +158,7 @@ def _refused(
         if name in _OLD:
             yield model.problem(
                 value,
-                f"Lightning 2 has no {name} any more: Trainer raises TypeError",
+                f"Lightning 2 no longer has {name}: Trainer raises TypeError",
                 suggestion=f"write {_OLD[name]}",
             )
         if name in _REMOVED:

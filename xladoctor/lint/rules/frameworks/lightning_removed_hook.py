@@ -76,8 +76,8 @@ def _parameters(model: FileModel, owner: Class) -> Iterator[Problem]:
             plain = isinstance(node.value, cst.Name) and len(node.targets) == 1
             yield model.problem(
                 target,
-                "hparams of Lightning's modules is a property that nobody can assign to: this "
-                "raises AttributeError",
+                "hparams of Lightning's modules is a read-only property: this raises "
+                "AttributeError",
                 suggestion=f"{own}.save_hyperparameters(...), which fills it",
                 fix=model.fix("Save them", model.replace(node, text), safe=False)
                 if plain

@@ -108,7 +108,7 @@ def _of_evaluation(model: FileModel, tensor: cst.BaseExpression) -> bool:
     over = (x for x in loops if x.iterates.kind is Kind.DEVICE_LOADER)
     evaluating = {loop.function for loop in over} - {None}
     named = (part for part in walk(tensor) if isinstance(part, cst.Name))
-    made = (binding.node for name in named for binding in model.bindings(name.value, name))
+    made = (one for name in named for one in model.assigned_to(name))
     return any(isinstance(x, cst.Call) and model.call(x).target in evaluating for x in made)
 
 

@@ -99,7 +99,7 @@ def _misspelt(model: FileModel, place: cst.CSTNode | Place, name: str) -> Iterat
     if (near or name.startswith(_OWN_FAMILIES)) and _known(name, model.target) is None:
         yield model.problem(
             place,
-            f"torch_xla reads no {name}: it does nothing",
+            f"torch_xla does not read {name}: it has no effect",
             suggestion=f"{near[0]}, if that was meant; else delete it" if near else "delete it",
         )
 

@@ -48,8 +48,8 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "torch.save writes down the XLA device of every tensor: the file cannot be loaded "
-            "where there is no such device",
+            "torch.save records the XLA device of every tensor: the file cannot be loaded where "
+            "there is no such device",
             suggestion="xm.save(model.state_dict(), path), on all cores: it copies to the host and "
             "writes on the master",
             fix=_fix(model, call) if holder is not data else None,
@@ -83,7 +83,7 @@ def _by_saver(model: FileModel) -> Iterator[Problem]:
         if holder is not None and _on_device(model, call, holder):
             yield model.problem(
                 call.node,
-                "timm's saver writes with torch.save, which writes down the XLA device of every "
+                "timm's saver writes with torch.save, which records the XLA device of every "
                 "tensor: the file cannot be loaded where there is no such device",
                 suggestion="xm.save(model.state_dict(), path), on all cores",
                 related=[model.place(saver.origin, "the saver, of a model on the device")],

@@ -86,8 +86,8 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         elif _unpadded(model, call):
             yield model.problem(
                 call.node,
-                "without padding every text has a length of its own on the device: each new length "
-                "compiles the whole step again",
+                "without padding every text has a length of its own on the device: each new "
+                "length recompiles the whole step",
                 suggestion='padding="max_length" with truncation=True and max_length=',
             )
     here = [function for function in collating if model.is_here(function.node)]
@@ -115,8 +115,8 @@ def _by_trl(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node.func if packing is None else packing,
-            "without packing TRL pads each batch to its longest sample: each new length compiles "
-            "the whole step again",
+            "without packing TRL pads each batch to its longest sample: each new length "
+            "recompiles the whole step",
             suggestion="packing=True, or pad_to_multiple_of=128 for a few lengths",
         )
 
@@ -315,7 +315,7 @@ def _problem(
     return model.problem(
         node,
         "padded to the longest sample, every batch may have another shape: each new length "
-        f"compiles the whole step again{cores}",
+        f"recompiles the whole step{cores}",
         suggestion=advice,
         fix=fix,
     )

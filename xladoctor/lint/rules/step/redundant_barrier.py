@@ -53,8 +53,8 @@ def _reduced_again(model: FileModel) -> Iterator[Problem]:
         optimizer = model.tree.text(given).strip()
         yield model.problem(
             call.node,
-            "xm.optimizer_step reduces the gradients once more: all cores meet, and send them all, "
-            "a second time",
+            "xm.optimizer_step reduces the gradients a second time: all cores exchange all of "
+            "them again",
             suggestion=f"{optimizer}.step(), since the gradients are reduced already",
             related=[model.place(first.node, "reduced here")],
         )
