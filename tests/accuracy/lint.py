@@ -139,8 +139,8 @@ CODES = {
     "trainer-arguments": ("XLA905", "XLA312"),
     "trainer-fsdp": ("XLA905",),
     "accelerate-removed": ("XLA801", "XLA906"),
+    "lightning-prepare-data-state": ("XLA910",),
     # No rule finds these yet.
-    "lightning-prepare-data-state": (),
     "mixed-devices": (),
     "rendezvous-replicas": (),
 }

@@ -207,6 +207,22 @@ def train(index, data, held):
 torch_xla.launch(train, args=([], []))
 """
 
+PREPARED = """\
+import lightning.pytorch as lit
+class Data(lit.LightningDataModule):
+    def __init__(self):
+        super().__init__()
+        START
+    def prepare_data(self):
+        torch.hub.download_url_to_file("https://x", "x")
+        self.seen, self.held = load()  # !XLA910
+    def setup(self, stage):
+        SETUP
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(self.seen, drop_last=True)
+lit.Trainer(accelerator="tpu", devices=CORES).fit(Net(), datamodule=Data())
+"""
+
 PROGRAMS = {
     "XLA303 XLA304: DDP has reduced": WRAPPED,
     "XLA304 XLA303: DDP's views reduce nothing": WRAPPED.replace(
@@ -263,6 +279,31 @@ PROGRAMS = {
         "    def fit",
         "    def to(self, device):\n        self.other = torch.nn.ReLU().to(device)\n    def fit",
     ),
+    "XLA910: what one process prepares": PREPARED.replace("START", "pass")
+    .replace("SETUP", "pass")
+    .replace("CORES", "8"),
+    "XLA910: what one process prepares, and all begin": PREPARED.replace(
+        "START", "self.seen = None"
+    )
+    .replace("SETUP", "pass")
+    .replace("CORES", "8"),
+    "XLA910: what each sets up, healthy": PREPARED.replace("START", "pass")
+    .replace("SETUP", "self.seen = load()")
+    .replace("CORES", "8")
+    .replace("  # !XLA910", ""),
+    "XLA910: prepared on one core, healthy": PREPARED.replace("START", "pass")
+    .replace("SETUP", "pass")
+    .replace("CORES", "1")
+    .replace("  # !XLA910", ""),
+    "XLA910: prepared by the program, healthy": PREPARED.replace("START", "self.prepare_data()")
+    .replace("SETUP", "pass")
+    .replace("CORES", "8")
+    .replace("  # !XLA910", ""),
+    "XLA910: prepared, and read by nobody else, healthy": PREPARED.replace("START", "pass")
+    .replace("SETUP", "pass")
+    .replace("CORES", "8")
+    .replace("DataLoader(self.seen", "DataLoader(load()")
+    .replace("  # !XLA910", ""),
     "XLA427: one of two sums is reduced": TOLD.replace("BOTH", "pass").replace("OF", "loss.item()"),
     "XLA427: both in one, healthy": TOLD.replace("BOTH", "both = torch.stack([loss, sharp])")
     .replace("OF", "both")

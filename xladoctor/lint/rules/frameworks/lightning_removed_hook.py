@@ -15,6 +15,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning_gone import assigned_attributes, changed_hooks, gone_attributes
 from xladoctor.lint.rules._lightning_hooks import is_lightning
+from xladoctor.lint.rules._lightning_prepared import prepared_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,7 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
     yield from changed_hooks(model)
     yield from gone_attributes(model)
     yield from assigned_attributes(model)
+    yield from prepared_by_one(model)
     yield from _callbacks(model)
 
 
