@@ -275,6 +275,25 @@ PROGRAMS = {
     "XLA305: parts that are there before, healthy": WHOLE.replace(
         "MOVE", "self.painter.to(device), self.critic.to(device)"
     ).replace("  # !XLA305", ""),
+    "XLA305: a module that moves itself": WHOLE.replace("gan.to(device)", "pass")
+    .replace("MOVE", "pass")
+    .replace("    def fit", "        self.to(device)\n    def fit"),
+    "XLA305: a module that moves itself, and its parts before, healthy": WHOLE.replace(
+        "gan.to(device)", "pass"
+    )
+    .replace("MOVE", "self.painter.to(device), self.critic.to(device)")
+    .replace("    def fit", "        self.to(device)\n    def fit")
+    .replace("  # !XLA305", ""),
+    "XLA305: a part that is moved before the whole, healthy": """\
+from parts import Gan
+def main():
+    device = torch_xla.device()
+    gan = Gan()
+    gan.painter.to(device)
+    paints = torch.optim.Adam(gan.painter.parameters())
+    gan.to(device)
+    return gan, paints
+""",
     "XLA305: a move of its own, healthy": WHOLE.replace("  # !XLA305", "").replace(
         "    def fit",
         "    def to(self, device):\n        self.other = torch.nn.ReLU().to(device)\n    def fit",
