@@ -155,7 +155,7 @@ def _maps_unpadded(model: FileModel) -> bool:
         if (given := call.argument(0, "function")) is not None
         and (function := model.value(given).function) is not None
     ]
-    named = {node.value for node in model.nodes(cst.Name) if isinstance(node, cst.Name)}
+    named = {node.value for node in model.nodes(cst.Name)}
     if any(not words(name).isdisjoint(_BLOCKS) for name in named):
         return False
     inside = (
