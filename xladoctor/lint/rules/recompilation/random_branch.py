@@ -232,8 +232,7 @@ def _may_be_off(model: FileModel, test: cst.BaseExpression) -> bool:
     return any(
         _OFF.search(model.tree.text(side)) is not None
         and model.literal(the_source(model, side)) in (NotImplemented, 0)
-        for part in walk(test)
-        if isinstance(part, cst.Comparison)
+        for part in model.within(test, cst.Comparison)
         for side in compared(part)
     )
 
