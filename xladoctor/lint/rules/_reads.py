@@ -44,12 +44,12 @@ def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
 def not_here(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether a node does not run on XLA devices, or runs to look for faults.
 
-    ``if not is_torch_tpu_available():`` and ``if args.debug:``. What stands in unit tests the
-    engine leaves out.
+    ``if not is_torch_tpu_available():``, ``if args.debug:`` and the methods of unit tests (which
+    the engine leaves out itself for most rules, but not for those on numbers: XLA705, XLA712).
     """
     if model.on_xla(node) is OnXla.NO:
         return True
-    return any(
+    return model.in_unit_test(node) or any(
         _for_faults(guard.test, when=guard.when)
         or _never(model, guard)
         or asked_by_nobody(model, guard)
