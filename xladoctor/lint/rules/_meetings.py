@@ -212,7 +212,6 @@ def _asked(model: FileModel, test: cst.BaseExpression) -> set[str]:
     """What a condition asks for: ``rank`` of ``self.rank == 0``, not the object that has it."""
     return {
         part.value
-        for part in walk(test)
-        if isinstance(part, cst.Name)
-        and not (isinstance(above := model.parent(part), cst.Attribute) and above.value is part)
+        for part in model.within(test, cst.Name)
+        if not (isinstance(above := model.parent(part), cst.Attribute) and above.value is part)
     }

@@ -43,7 +43,7 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
         yield from _arguments(model, call)
     yield from _gathered_objects(model)
     for node in model.nodes(cst.Attribute):
-        if isinstance(node, cst.Attribute) and model.name(node) in _TPU_TYPES:
+        if model.name(node) in _TPU_TYPES:
             yield model.problem(
                 node,
                 "Accelerate 1.0 renamed DistributedType.TPU: this raises AttributeError",

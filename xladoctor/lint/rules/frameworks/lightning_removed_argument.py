@@ -130,7 +130,6 @@ def _written(model: FileModel) -> Iterator[dict[str, cst.BaseExpression]]:
     ``cfg["trainer"].update(...)`` of a configuration that is a module, for one.
     """
     for node in model.nodes(cst.Dict):
-        assert isinstance(node, cst.Dict)
         named = {
             model.literal(one.key): one.value
             for one in node.elements
@@ -215,7 +214,6 @@ def _of_strategy(
 def _resumed(model: FileModel) -> Iterator[Problem]:
     """``trainer.resume_from_checkpoint = path``, which nothing reads any more."""
     for line in model.nodes(cst.Assign):
-        assert isinstance(line, cst.Assign)
         for target in line.targets:
             place = target.target
             if isinstance(place, cst.Attribute) and place.attr.value == "resume_from_checkpoint":
