@@ -90,6 +90,13 @@ class FileModel(FileCode):
         above = self._program.above(self._part)
         return frozenset().union(*map(self._program.frameworks, (self._part, *above)))
 
+    def holds_copy_of(self, *packages: str) -> bool:
+        """Whether the project holds one of these packages itself, and the file imports that.
+
+        What newer releases of it have lost is nothing to the file.
+        """
+        return any(self._part.unit.imports.get(package) == "" for package in packages)
+
     @functools.cached_property
     def led_by(self) -> frozenset[str]:
         """The frameworks that take the file's steps: not a Trainer that is given a loop of its own.

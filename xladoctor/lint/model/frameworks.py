@@ -98,6 +98,8 @@ TRAINER_STEPS = frozenset(
     {"compute_loss", "training_step", "_training_step", "_maybe_log_save_evaluate"}
 )
 TRAINER_EVALS = frozenset({"prediction_step"})
+#: The packages that Lightning is.
+LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning", "lightning_fabric")
 #: Lightning's names for strategies and accelerators, which only run on XLA devices.
 LIGHTNING_FOR_XLA = frozenset(
     {

@@ -36,7 +36,7 @@ _OF_HOST = frozenset({"item", "tolist", "batch_decode", "decode"})
 @rule("XLA906")
 def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
     """Find arguments of ``Accelerator`` and names of Accelerate that are gone."""
-    if not model.is_xla:
+    if not model.is_xla or model.holds_copy_of("accelerate"):
         return
     yield from old_questions(model, "accelerate")
     for call in model.calls(*_ACCELERATOR):

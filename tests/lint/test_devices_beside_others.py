@@ -1,0 +1,95 @@
+"""False alarms in projects for which XLA is one device among others, with what is still told."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lint.rule_helpers import rows
+
+SPAWNED = """
+import os
+from pathlib import Path
+import numpy as np
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+def keep(path, features):
+    {made}
+    with open(name, "wb") as file:
+        np.save(file, features)
+    os.replace(name, path)
+
+def main(index, args):
+    keep(Path("x.npy"), np.zeros(3))
+
+if __name__ == "__main__":
+    xmp.spawn(main, args=(1,))
+"""
+
+
+def test_a_file_with_the_number_of_the_process_in_its_name_is_its_own():
+    own = SPAWNED.format(made='name = path.with_name(f"{path.name}.{os.getpid()}.part")')
+    assert rows(own, "XLA406") == []
+
+
+def test_a_file_of_one_name_is_told_where_it_is_opened():
+    shared = SPAWNED.format(made='name = path.with_name(f"{path.name}.part")')
+    assert rows(shared, "XLA406") == [10]
+
+
+@pytest.mark.parametrize(("value", "told"), [("str(0)", []), ('"0"', []), ("str(1)", [5])])
+def test_a_setting_that_is_turned_off_hides_nothing(value, told):
+    program = f"""
+    import os
+    import torch_xla
+
+    os.environ["XLA_DOWNCAST_BF16"] = {value}
+    """
+    assert rows(program, "XLA701") == told
+
+
+SEARCH = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+class Trainer:
+    def __init__(self, model, loader, optimizer):
+        self.model, self.loader, self.optimizer = model, loader, optimizer
+
+    def train(self, trial):
+        for x, y in self.loader:
+            self.optimizer.zero_grad()
+            self.model(x).sum().backward()
+            xm.optimizer_step(self.optimizer)
+        xm.rendezvous("trained")
+
+def search(trainer, study, trials):
+    if xm.is_master_ordinal():
+        def objective(trial):
+            trainer.train(trial)
+            return trainer.score
+
+        study.optimize(objective, n_trials=trials)
+    {others}
+
+def main(index, study):
+    device = xm.xla_device()
+    model = torch.nn.Linear(4, 4).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    search(Trainer(model, [], optimizer), study, 3)
+
+if __name__ == "__main__":
+    xmp.spawn(main, args=(None,))
+"""
+FOLLOW = """else:
+        for _ in range(trials):
+            trainer.train(None)"""
+
+
+def test_the_other_cores_follow_the_search_of_the_master():
+    assert rows(SEARCH.format(others=FOLLOW), "XLA405") == []
+
+
+def test_a_search_that_nobody_follows_is_told():
+    assert rows(SEARCH.format(others=""), "XLA405") != []
