@@ -93,3 +93,70 @@ def test_the_other_cores_follow_the_search_of_the_master():
 
 def test_a_search_that_nobody_follows_is_told():
     assert rows(SEARCH.format(others=""), "XLA405") != []
+
+
+SAMPLER = """
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
+import torch_xla.core.xla_model as xm
+
+class Trainer:
+    def __init__(self, model, args):
+        self.model, self.args = model.to(xm.xla_device()), args
+
+    def loader(self, dataset):
+        sampler = RandomSampler(dataset) if {test} else DistributedSampler(dataset)
+        return DataLoader(dataset, sampler=sampler, batch_size=4, drop_last=True)
+"""
+
+
+def test_a_sampler_of_processes_that_a_launcher_starts_asks_their_group():
+    assert rows(SAMPLER.format(test="self.args.local_rank == -1"), "XLA409") == []
+
+
+def test_a_sampler_of_all_cores_asks_a_group_that_nobody_joins():
+    assert rows(SAMPLER.format(test="xm.xrt_world_size() == 1"), "XLA409") == [12]
+
+
+DEVICE = """
+import torch
+import torch_xla.core.xla_model as xm
+
+class Trainer:
+    def configure(self, config):
+        if config.device == "xla":
+            self.device = xm.xla_device()
+            self.rank = xm.get_ordinal()
+        else:
+            self.rank = config.local_rank
+        {then}
+
+    def fit(self, model, loader, optimizer):
+        model.to(self.device)
+        for batch in loader:
+            model(batch.to(self.device)).sum().backward()
+            xm.optimizer_step(optimizer)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ("config.init_method is not None", []),
+        ("config.local_rank != -1", []),
+        ("config.fp16", [13]),
+    ],
+)
+def test_gpus_where_a_process_group_is_joined(test, told):
+    then = f"if {test}:\n            torch.cuda.set_device(self.rank)"
+    assert rows(DEVICE.format(then=then), "XLA707") == told
+
+
+def test_a_group_of_xla_devices_says_nothing_of_gpus():
+    joined = DEVICE.format(
+        then="if config.init_method is not None:\n"
+        '            torch.distributed.init_process_group("xla", init_method="xla://")\n'
+        "            torch.cuda.set_device(self.rank)"
+    )
+    assert rows(joined, "XLA707") == [14]

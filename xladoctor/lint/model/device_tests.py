@@ -13,6 +13,7 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.loops import OnXla
+from xladoctor.lint.model.process_groups import ProcessGroups
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.unreached import combined, is_logic
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
@@ -51,6 +52,8 @@ class DeviceTests:
         self._names = names
         self._asked = asked
         self._open: set[str] = set()
+        #: What conditions say of process groups of PyTorch.
+        self.groups = ProcessGroups(tree, names)
 
     def of_guard(self, test: cst.BaseExpression, *, when: bool) -> OnXla | None:
         """What it says of a branch that its condition has that truth value there.
@@ -65,7 +68,9 @@ class DeviceTests:
             return OnXla.YES
         if not when and self._is_xla_unless_cpu(test):
             return OnXla.NO
-        return OnXla.MAYBE if self._asks(test) else None
+        if self._asks(test) or (self.groups.asked(test) is when and not self.groups.of_xla):
+            return OnXla.MAYBE
+        return None
 
     def truth(self, test: cst.BaseExpression, depth: int = _DEPTH) -> bool | None:
         """What a condition is on XLA devices; None if it does not say so."""

@@ -148,9 +148,7 @@ def _in_both_branches(model: FileModel, event: Event, guard: Guard) -> bool:
     return all(found) and repeated
 
 
-def _lines_to(
-    model: FileModel, event: Event, branch: Iterable[cst.CSTNode]
-) -> list[cst.CSTNode]:
+def _lines_to(model: FileModel, event: Event, branch: Iterable[cst.CSTNode]) -> list[cst.CSTNode]:
     """The calls in a branch that lead to a meeting."""
     calls = (node for node in branch if isinstance(node, cst.Call))
     return [call for call in calls if any(one.node is event.node for one in model.reached(call))]
