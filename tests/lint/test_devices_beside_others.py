@@ -160,3 +160,57 @@ def test_a_group_of_xla_devices_says_nothing_of_gpus():
         "            torch.cuda.set_device(self.rank)"
     )
     assert rows(joined, "XLA707") == [14]
+
+
+FLAG = """
+import torch
+import torch_xla.distributed.parallel_loader as pl
+
+class Trainer:
+    def evaluate(self, loader, device):
+        for inputs in pl.MpDeviceLoader(loader, device):
+            self.score(self.model, inputs)
+
+    def score(self, model, inputs):
+        asked = inputs.get("{key}", None)
+        if asked > 0:
+            return None
+        with torch.no_grad():
+            return model(**inputs)
+"""
+
+
+@pytest.mark.parametrize(("key", "told"), [("return_loss", []), ("weight", [12])])
+def test_a_flag_beside_the_tensors_of_a_batch_is_pythons(key, told):
+    assert rows(FLAG.format(key=key), "XLA104") == told
+
+
+PRINTS = """
+import torch_xla.distributed.xla_multiprocessing as xmp
+from helpers import {asked}
+
+def main(index):
+    if {asked}():
+        print("checking bfloat16")
+
+if __name__ == "__main__":
+    xmp.spawn(main)
+"""
+
+
+@pytest.mark.parametrize(("asked", "told"), [("is_ipex_available", []), ("is_ready", [7])])
+def test_extensions_for_other_devices_are_not_there_on_tpus(asked, told):
+    assert rows(PRINTS.format(asked=asked), "XLA401") == told
+
+
+ACCELERATED = """
+import torch_xla
+from accelerate import Accelerator
+
+accelerator = Accelerator(mixed_precision="fp16"{more})
+"""
+
+
+@pytest.mark.parametrize(("more", "told"), [(", deepspeed_plugin=stages", []), ("", [5])])
+def test_a_program_of_deepspeed_is_for_gpus(more, told):
+    assert rows(ACCELERATED.format(more=more), "XLA906") == told
