@@ -104,6 +104,7 @@ def test_a_release_of_lightning_is_asked_for_none_of_a_newer_one(tmp_path):
         "pytorch_lightning/__init__.py": "",
         "pytorch_lightning/trainer/__init__.py": "",
         "pytorch_lightning/strategies.py": "class TPUSpawnStrategy:\n    pass\n",
+        "pytorch_lightning/old.py": f"import pytorch_lightning as pl{LIGHTNING}",
         "tests/test_tpu.py": LIGHTNING,
     }
     assert told_in_files(tmp_path / "copy", copy, {"XLA901"}) == set()

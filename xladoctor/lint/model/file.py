@@ -95,7 +95,7 @@ class FileModel(FileCode):
 
         What newer releases of it have lost is nothing to the file.
         """
-        return any(self._part.unit.imports.get(package) == "" for package in packages)
+        return not self._part.unit.imports.keys().isdisjoint(packages)
 
     @functools.cached_property
     def led_by(self) -> frozenset[str]:
