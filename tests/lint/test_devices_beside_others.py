@@ -214,3 +214,46 @@ accelerator = Accelerator(mixed_precision="fp16"{more})
 @pytest.mark.parametrize(("more", "told"), [(", deepspeed_plugin=stages", []), ("", [5])])
 def test_a_program_of_deepspeed_is_for_gpus(more, told):
     assert rows(ACCELERATED.format(more=more), "XLA906") == told
+
+
+CHOSEN = """
+import torch
+import torch_xla
+
+def put(module, device):
+    torch_xla.sync()
+    index = torch.device(device).index if torch.device(device).type == "{kind}" else None
+    if index is not None:
+        module = module.cuda(index)
+    return module
+"""
+
+
+@pytest.mark.parametrize(("kind", "told"), [("cuda", []), ("xla", [9])])
+def test_what_is_none_on_other_kinds_of_devices(kind, told):
+    assert rows(CHOSEN.format(kind=kind), "XLA706") == told
+
+
+STAGES = """
+from accelerate import Accelerator, DistributedType
+{imports}
+
+def main(model, optimizer, loader):
+    accelerator = Accelerator()
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    if accelerator.distributed_type == DistributedType.XLA:
+        model.tie_weights()
+    for batch in loader:
+        loss = model(**batch).loss
+        accelerator.backward(loss)
+        optimizer.step()
+        print(loss.item())
+"""
+
+
+def test_a_question_for_tpus_is_left_over_in_a_program_for_gpus():
+    assert rows(STAGES.format(imports="from accelerate.utils import DummyOptim"), "XLA101") == []
+
+
+def test_an_accelerate_program_that_asks_for_tpus_is_told():
+    assert rows(STAGES.format(imports=""), "XLA101") == [14]

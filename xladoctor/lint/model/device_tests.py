@@ -92,20 +92,31 @@ class DeviceTests:
         return flag(_said_by(test))
 
     def _stays_none(self, node: cst.BaseExpression) -> bool:
-        """``scaler = None``, and anything else only where the program runs on other devices."""
+        """``scaler = None``, and anything else only where the program runs on other devices.
+
+        Also ``index = device.index if device.type == "cuda" else None``.
+        """
         if not isinstance(node, cst.Name) or node.value in self._open:
             return False
         bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
         given = [item.node for item in bindings if not is_name(item.node, "None")]
-        if not given or len(given) == len(bindings):
-            return False
-        if any(item.kind != "assign" for item in bindings):
+        if not given or any(item.kind != "assign" for item in bindings):
             return False
         self._open.add(node.value)  # ``if scaler is not None: scaler = wrap(scaler)``
         try:
-            return all(self._asked(one) is OnXla.NO for one in given if one is not None)
+            others = [one for one in given if one is not None and not self._is_none_here(one)]
+            if len(others) == len(bindings):
+                return False
+            return all(self._asked(one) is OnXla.NO for one in others)
         finally:
             self._open.discard(node.value)
+
+    def _is_none_here(self, node: cst.CSTNode) -> bool:
+        """Whether a choice by the kind of device gives None on XLA devices."""
+        if not isinstance(node, cst.IfExp):
+            return False
+        holds = self.truth(node.test)
+        return holds is not None and is_name(node.body if holds else node.orelse, "None")
 
     def _is_imported(self, node: cst.BaseExpression) -> bool:
         """``FOUND = True`` behind ``import torch_xla`` in a ``try``, else ``FOUND = False``."""

@@ -265,8 +265,8 @@ class Devices:
                 module not in over and (self._believes(module) or self._serves_xla(module))
             ),
         )
-        # Who imports these has a GPU, then.
-        needy = (x for x in gpu_programs.needs_package(tree) if not self._serves_xla(x))
+        # Who imports these has a GPU, then; a question for XLA is left over from what was copied.
+        needy = (x for x in gpu_programs.needs_package(tree) if x not in self._optional)
         return helped.union(needy)
 
     def is_for_gpus(self, node: cst.CSTNode) -> bool:
