@@ -257,3 +257,35 @@ def test_a_question_for_tpus_is_left_over_in_a_program_for_gpus():
 
 def test_an_accelerate_program_that_asks_for_tpus_is_told():
     assert rows(STAGES.format(imports=""), "XLA101") == [14]
+
+
+FOLDERS = """
+import json
+from pathlib import Path
+from transformers import Trainer
+
+class Settings:
+    def __init__(self, folder, index):
+        self._folder = Path(folder) / "run" / str({part})
+        write(self.config, self.folder / "config.json")
+
+    @property
+    def folder(self):
+        return self._folder
+
+def write(content, path):
+    with path.open("wt") as file:
+        json.dump(content, file)
+
+def main(index):
+    Trainer(Settings("out", index)).train()
+
+def _mp_fn(index):
+    # For xla_spawn (TPUs)
+    main(index)
+"""
+
+
+@pytest.mark.parametrize(("part", "told"), [("index", []), ("1", [16])])
+def test_a_folder_with_the_number_of_the_core_is_its_own(part, told):
+    assert rows(FOLDERS.format(part=part), "XLA406") == told
