@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lint.rule_helpers import rows
+from tests.lint.rule_helpers import rows, told_in_files
 
 SPAWNED = """
 import os
@@ -289,3 +289,127 @@ def _mp_fn(index):
 @pytest.mark.parametrize(("part", "told"), [("index", []), ("1", [16])])
 def test_a_folder_with_the_number_of_the_core_is_its_own(part, told):
     assert rows(FOLDERS.format(part=part), "XLA406") == told
+
+
+HELPER = """
+import torch
+import torch_xla.core.xla_model as xm
+
+def train(model, loader, optimizer):
+    model.to(xm.xla_device())
+    for batch in loader:
+        loss = model(batch.to(xm.xla_device())).sum()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        print(loss.item())
+"""
+SCRIPT = '\n\nif __name__ == "__main__":\n    train(torch.nn.Linear(2, 2), [], None)\n'
+
+
+def test_what_helps_tests_is_no_program(tmp_path):
+    files = {"tests/helpers.py": HELPER, "steps.py": HELPER, "tests/speed.py": HELPER + SCRIPT}
+    told = told_in_files(tmp_path, files, {"XLA101"})
+    assert {name for name, *_ in told} == {"steps.py", "tests/speed.py"}
+
+
+def test_a_helper_of_tests_that_a_program_imports_is_the_programs(tmp_path):
+    files = {"tests/helpers.py": HELPER, "run.py": "from tests.helpers import train\n"}
+    assert told_in_files(tmp_path, files, {"XLA101"}) == {("tests/helpers.py", 11, "XLA101")}
+
+
+GPU_SCRIPT = """
+import torch
+from torch.utils.data import DataLoader
+
+def options():
+    main = torch.utils.data.get_worker_info() is None
+    return None if main else {}
+
+def loader_of(dataset, args):
+    return DataLoader(dataset, batch_size=args.batch_size, shuffle=True)
+
+def train(model, loader, optimizer, device):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch.to(device)).sum().backward()
+        optimizer.step()
+
+def main(args, dataset, model):
+    if torch.cuda.is_available():
+        device = torch.device("cuda")
+    else:
+        device = torch.device("cpu")
+    model.to(device)
+    train(model, loader_of(dataset, args), torch.optim.SGD(model.parameters(), lr=0.1), device)
+
+if __name__ == "__main__":
+    main(options(), None, None)
+"""
+FOR_TPUS = """
+import torch
+import torch_xla.core.xla_model as xm
+import train as base
+
+def main(dataset, model):
+    args = base.options()
+    device = xm.xla_device()
+    model = model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    {step}
+
+main(None, torch.nn.Linear(2, 2))
+"""
+STEP = "base.train(model, base.loader_of(dataset, args), optimizer, device)"
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("xm.optimizer_step(optimizer)", set()),
+        (STEP, {("train.py", 10, "XLA203"), ("train.py", 16, "XLA301")}),
+    ],
+)
+def test_a_script_for_gpus_of_which_a_program_for_tpus_takes_functions(tmp_path, step, told):
+    files = {"train.py": GPU_SCRIPT, "train_tpu.py": FOR_TPUS.format(step=step)}
+    assert told_in_files(tmp_path, files, {"XLA203", "XLA301"}) == told
+
+
+DOWNLOAD = """
+import ignite.distributed as idist
+from torchvision import datasets
+
+def load(path):
+    return datasets.CIFAR10(path, download=True)
+
+def main(rank, path):
+    {before}
+    found = load(path)
+    if idist.get_rank() == 0:
+        idist.barrier()
+    return found
+
+with idist.Parallel(backend="xla-tpu") as parallel:
+    parallel.run(main, ".")
+"""
+HELD = "if idist.get_rank() > 0:\n        idist.barrier()"
+
+
+@pytest.mark.parametrize(("before", "told"), [(HELD, []), ("pass", [6])])
+def test_the_first_process_downloads_in_a_helper(before, told):
+    assert rows(DOWNLOAD.format(before=before), "XLA406") == told
+
+
+SAVES = """
+import torch
+import torch_xla.core.xla_model as xm
+
+def save(trainer, folder):
+    if {test}:
+        torch.cuda.synchronize()
+    xm.save(trainer.model.state_dict(), folder)
+"""
+
+
+@pytest.mark.parametrize(("test", "told"), [("trainer.deepspeed", []), ("trainer.finished", [7])])
+def test_what_deepspeed_needs(test, told):
+    assert rows(SAVES.format(test=test), "XLA707") == told
