@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import OnXla
-from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
+from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA, LIGHTNING_PACKAGES
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
@@ -105,6 +105,8 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
 
     And names that are gone, in programs for XLA devices.
     """
+    if model.holds_copy_of(*LIGHTNING_PACKAGES):
+        return
     if model.is_xla and "lightning" in model.frameworks:
         yield from names_gone(model)
         yield from of_classes(model)

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.findings import Edit, Position
 from xladoctor.lint import sources
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.frameworks import LIGHTNING_PACKAGES
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning_gone import assigned_attributes, changed_hooks, gone_attributes
@@ -37,6 +38,8 @@ _CALLBACKS = frozenset({"lightning.pytorch.callbacks.XLAStatsMonitor"})
 def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
     """Find hooks that nothing calls, or calls otherwise, and attributes that are gone."""
     if "lightning" not in model.frameworks or not model.is_xla:
+        return
+    if model.holds_copy_of(*LIGHTNING_PACKAGES):
         return
     for owner in model.classes:
         if not is_lightning(model, owner):
