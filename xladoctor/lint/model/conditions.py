@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import is_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -28,6 +30,16 @@ def joined(test: cst.BaseExpression, by: type[cst.And | cst.Or]) -> Iterator[cst
         yield from joined(test.right, by)
     else:
         yield test
+
+
+def asked_for_none(test: cst.CSTNode) -> tuple[cst.BaseExpression, bool] | None:
+    """``x`` of ``x is None``, and whether it is so where the condition holds: not ``is not``."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return None
+    [asked] = test.comparisons
+    if not isinstance(asked.operator, cst.Is | cst.IsNot) or not is_name(asked.comparator, "None"):
+        return None
+    return test.left, isinstance(asked.operator, cst.Is)
 
 
 def without_not(test: cst.BaseExpression, *, when: bool) -> tuple[cst.BaseExpression, bool]:

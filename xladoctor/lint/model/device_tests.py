@@ -15,6 +15,7 @@ from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.parts import index_of
+from xladoctor.lint.model.process_groups import ProcessGroups
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.unreached import combined, is_logic
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
@@ -53,6 +54,8 @@ class DeviceTests:
         self._names = names
         self._asked = asked
         self._open: set[str] = set()
+        #: What conditions say of process groups of PyTorch.
+        self.groups = ProcessGroups(tree, names)
 
     def of_guard(self, test: cst.BaseExpression, *, when: bool) -> OnXla | None:
         """What it says of a branch that its condition has that truth value there.
@@ -67,7 +70,9 @@ class DeviceTests:
             return OnXla.YES
         if not when and self._is_xla_unless_cpu(test):
             return OnXla.NO
-        return OnXla.MAYBE if self._asks(test) else None
+        if self._asks(test) or (self.groups.asked(test) is when and not self.groups.of_xla):
+            return OnXla.MAYBE
+        return None
 
     def truth(self, test: cst.BaseExpression, depth: int = _DEPTH) -> bool | None:
         """What a condition is on XLA devices; None if it does not say so."""
@@ -89,20 +94,31 @@ class DeviceTests:
         return flag(_said_by(test))
 
     def _stays_none(self, node: cst.BaseExpression) -> bool:
-        """``scaler = None``, and anything else only where the program runs on other devices."""
+        """``scaler = None``, and anything else only where the program runs on other devices.
+
+        Also ``index = device.index if device.type == "cuda" else None``.
+        """
         if not isinstance(node, cst.Name) or node.value in self._open:
             return False
         bindings = self._tree.bindings(node)
         given = [item.node for item in bindings if not is_name(item.node, "None")]
-        if not given or len(given) == len(bindings):
-            return False
-        if any(item.kind != "assign" for item in bindings):
+        if not given or any(item.kind != "assign" for item in bindings):
             return False
         self._open.add(node.value)  # ``if scaler is not None: scaler = wrap(scaler)``
         try:
-            return all(self._asked(one) is OnXla.NO for one in given if one is not None)
+            others = [one for one in given if one is not None and not self._is_none_here(one)]
+            if len(others) == len(bindings):
+                return False
+            return all(self._asked(one) is OnXla.NO for one in others)
         finally:
             self._open.discard(node.value)
+
+    def _is_none_here(self, node: cst.CSTNode) -> bool:
+        """Whether a choice by the kind of device gives None on XLA devices."""
+        if not isinstance(node, cst.IfExp):
+            return False
+        holds = self.truth(node.test)
+        return holds is not None and is_name(node.body if holds else node.orelse, "None")
 
     def _is_imported(self, node: cst.BaseExpression) -> bool:
         """``FOUND = True`` behind ``import torch_xla`` in a ``try``, else ``FOUND = False``."""

@@ -105,6 +105,8 @@ HOOKS = (
     (TRAINERS, TRAINER_STEPS, TRAINER_EVALS),
     (TRAINER_CALLBACKS, TRAINER_CALLBACK_STEPS, TRAINER_CALLBACK_EVALS),
 )
+#: The packages that Lightning is.
+LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning", "lightning_fabric")
 #: Lightning's names for strategies and accelerators, which only run on XLA devices.
 LIGHTNING_FOR_XLA = frozenset(
     {

@@ -52,7 +52,8 @@ class Unit:
         filename: What it is called; distinct within a program.
         shell: Magics and shell lines of a notebook as (row of the text, line as written).
         imports: Names of modules as its imports spell them ("pkg.utils", ".utils") to the file
-            names of the units that they are.
+            names of the units that they are; "" for packages known as installed (transformers)
+            of which the project holds a copy.
     """
 
     text: str

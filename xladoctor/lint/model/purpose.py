@@ -49,7 +49,7 @@ _OPTIONS = frozenset({"add_argument", "option", "Option", "argument", "Argument"
 _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
 _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 #: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
-_STARTED = "_mp_fn"
+STARTED = "_mp_fn"
 #: What a Trainer does on TPUs alone.
 _OF_TPUS = frozenset({"get_tpu_sampler", "nested_xla_mesh_reduce", "tpu_spmd_dataloader"})
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
@@ -203,7 +203,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         return True
     if any(
         isinstance(node, cst.FunctionDef)
-        and node.name.value == _STARTED
+        and node.name.value == STARTED
         and node.params.params
         and tree.function_of(node) is None
         for node in tree.by_type.get(cst.FunctionDef, ())

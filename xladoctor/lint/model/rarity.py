@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.schedules import Schedules
 from xladoctor.lint.model.syntax import walk
@@ -131,13 +132,10 @@ class Rarity:
             if when or len(given) != 2 or not isinstance(given[1], cst.SimpleString):
                 return None
             return f"{self._tree.text(given[0]).strip()}.{given[1].raw_value}"
-        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-            operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
-            none = is_name(right, "None")
-            if none and isinstance(operator, cst.Is if when else cst.IsNot):
-                kept = isinstance(test.left, cst.Attribute)
-                return self._tree.text(test.left).strip() if kept else None
-        return None
+        asked = asked_for_none(test)
+        if asked is None or asked[1] is not when or not isinstance(asked[0], cst.Attribute):
+            return None
+        return self._tree.text(asked[0]).strip()
 
     def _on_fault(self, guard: Guard) -> bool:
         """``if not torch.isfinite(loss):`` and ``if loss.isnan().any():``."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.dotted import assignments, dotted_text, is_name
 from xladoctor.lint.model.parts import index_of
@@ -106,9 +107,8 @@ def _always(body: cst.BaseSuite) -> Iterator[cst.CSTNode]:
 
 def _asks_type(test: cst.BaseExpression) -> bool:
     """``isinstance(x, torch.Tensor)``, ``x is not None``: no question of what the key is."""
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-        compared = test.comparisons[0]
-        return isinstance(compared.operator, cst.IsNot) and is_name(compared.comparator, "None")
+    if (asked := asked_for_none(test)) is not None:
+        return not asked[1]
     return isinstance(test, cst.Call) and dotted_text(test.func) in _ASK_TYPE
 
 

@@ -51,6 +51,8 @@ def _behind_branch_for_xla(model: FileModel, node: cst.CSTNode) -> bool:
     function = model.function_of(node)
     if function is None or not isinstance(function.node, cst.FunctionDef):
         return False
+    if any(guard.runs is not None for guard in model.guards(node)):
+        return False  # what it asks is not for all devices
     around = set(model.tree.ancestors(node))
     for part in walk(function.node.body, into_functions=False):
         if not isinstance(part, cst.If) or part in around or model.parent(part) not in around:

@@ -60,6 +60,8 @@ def is_off(model: FileModel, node: cst.CSTNode) -> bool:
     value = node.value if isinstance(node, cst.Assign) else None
     if isinstance(node, cst.Call):
         value = model.call(node).argument(1, "value")
+    if isinstance(value, cst.Call) and model.name(value.func) == "builtins.str" and value.args:
+        value = value.args[0].value
     return value is not None and model.literal(value) in _OFF
 
 

@@ -97,7 +97,6 @@ def _added(
             for one in call.positional:
                 yield from entries(model, one, depth - 1)
     for line in model.nodes(cst.Assign):
-        assert isinstance(line, cst.Assign)
         for target in line.targets:
             place = target.target
             if not isinstance(place, cst.Subscript) or dotted_text(place.value) != text:

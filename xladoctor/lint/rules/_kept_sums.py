@@ -154,9 +154,7 @@ def _sets(model: FileModel, node: cst.CSTNode, found: Kept) -> bool:
     if written.isdisjoint({found.root, found.total, found.root.partition(".")[0]}):
         return False
     return node.value is None or all(
-        text_of(model, part) != found.total
-        for part in walk(node.value)
-        if isinstance(part, cst.Name)
+        text_of(model, part) != found.total for part in model.within(node.value, cst.Name)
     )
 
 

@@ -66,7 +66,6 @@ def _passed_no_more(model: FileModel, method: Function) -> Iterator[Problem]:
 def gone_attributes(model: FileModel) -> Iterator[Problem]:
     """``self.trainer.use_tpu``, ``trainer.get_model()``, ``self.use_ddp`` of a module."""
     for node in model.nodes(cst.Attribute):
-        assert isinstance(node, cst.Attribute)
         name = node.attr.value
         for of, instead in _attributes().get(name, {}).items():
             holds = _is_trainer if of == _TRAINER else is_own
@@ -82,7 +81,6 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
 def assigned_attributes(model: FileModel) -> Iterator[Problem]:
     """``trainer.checkpoint_callback = saver``: a property of Lightning 2 without a setter."""
     for node in model.nodes(cst.AssignTarget):
-        assert isinstance(node, cst.AssignTarget)
         target = node.target
         if not isinstance(target, cst.Attribute) or target.attr.value not in _read_only():
             continue

@@ -287,9 +287,7 @@ def _goes_on(model: FileModel, call: CallSite) -> bool:
 
 def _is_of_turn(model: FileModel, length: cst.BaseExpression, batch: str) -> bool:
     """Whether a length is one of what a loop over the batch goes over."""
-    for part in walk(length):
-        if not isinstance(part, cst.Name):
-            continue
+    for part in model.within(length, cst.Name):
         for binding in model.bindings(part.value, part):
             over = next(
                 (one for one in model.tree.ancestors(binding.node) if isinstance(one, cst.For)),

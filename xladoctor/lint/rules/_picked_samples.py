@@ -100,8 +100,7 @@ def _is_place(model: FileModel, method: Function, call: CallSite) -> bool:
     names = {one.value for one in targets if isinstance(one, cst.Name)}
     return any(
         (isinstance(part, cst.Name) and part.value in names) or part is call.node
-        for node in walk(method.node.body)
-        if isinstance(node, cst.Subscript)
+        for node in model.within(method.node.body, cst.Subscript)
         for element in node.slice
         for part in walk(element)
     )

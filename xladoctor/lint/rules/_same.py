@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, Function, Kind
+from xladoctor.lint.model import Class, Function, Kind, walk
 from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
+from xladoctor.lint.model.purpose import STARTED
 from xladoctor.lint.rules._cores import SETTINGS, asks_for_core, differs
 from xladoctor.lint.rules._sources import gone_over
 
@@ -78,7 +79,12 @@ class _Question:
             return True
         if _OWN.search(node.attr.value):
             return False
-        if is_name(node.value, "self") and self._model.class_around(node) is not None:
+        owner = self._model.class_around(node) if is_name(node.value, "self") else None
+        if owner is not None:
+            made = owner.methods.get(node.attr.value)
+            if made is not None:  # a property
+                lines = (one for one in walk(made.node.body) if isinstance(one, cst.Return))
+                return self._all(line.value for line in lines)
             return self._all(self._model.kept_in(node))
         return self.same(node.value)
 
@@ -128,7 +134,8 @@ class _Question:
             if entry is None or entry.function is not function:
                 return function.name == "__init__"
             # What starts the cores gives each its number, and passes on the rest.
-            return entry.call is None or function.place(name) != 0
+            numbered = entry.call is not None or function.name == STARTED
+            return not numbered or function.place(name) != 0
         return self._all(call.given_to(function, name) for call in calls)
 
 

@@ -99,7 +99,6 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
         return
     gone = _lost(_ARGUMENTS)
     for node in model.nodes(cst.Attribute):
-        assert isinstance(node, cst.Attribute)
         name = node.attr.value
         if name not in gone or not isinstance(node.value, cst.Name | cst.Attribute):
             continue

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, OnXla
+from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
@@ -185,12 +186,8 @@ def _decides(model: FileModel, guard: Guard) -> bool:
 
 def _is_there(model: FileModel, test: cst.BaseExpression) -> bool:
     """``if loss is not None:`` of what is a tensor in each turn."""
-    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
-        return False
-    against = test.comparisons[0]
-    if not isinstance(against.operator, cst.IsNot) or not is_name(against.comparator, "None"):
-        return False
-    return model.value(test.left).holds_device_tensor
+    asked = asked_for_none(test)
+    return asked is not None and not asked[1] and model.value(asked[0]).holds_device_tensor
 
 
 def _has_begun(test: cst.BaseExpression) -> bool:

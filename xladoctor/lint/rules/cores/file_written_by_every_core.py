@@ -187,23 +187,26 @@ def _starts_later(model: FileModel, call: CallSite, start: cst.CSTNode) -> bool:
     return all(order[call.node] < order[one] for one in runs)
 
 
-def _one_by_one(model: FileModel, call: CallSite) -> bool:
+def _one_by_one(model: FileModel, call: CallSite, depth: int = 2) -> bool:
     """Whether cores come to a call one after the other: some of them wait before it.
 
-    Or it stands in a function that ``MpSerialExecutor.run`` is given.
+    Or before all calls of its function, or it stands in one that ``MpSerialExecutor.run`` is given.
     """
     order = model.tree.order
     if call.function is not None and isinstance(call.function.node, cst.Lambda):
         return True
     if any(_SERIAL.search(name) for name in model.named) or _lets_one_first(model, call.node):
         return True
-    return any(
+    held = any(
         other.function is call.function
         and order[other.node] < order[call.node]
         and model.core_guard(other.node) is not None
         for other in model.calls()
         if (name := model.effects.name(other)) is not None and name.empty
     )
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    here = [one for one in callers if model.is_here(one.node)]
+    return held or (bool(here) and all(_one_by_one(model, one, depth - 1) for one in here))
 
 
 def _lets_one_first(model: FileModel, node: cst.CSTNode, depth: int = 3) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
@@ -37,6 +37,8 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
             if call.has_star or len(call.positional) > 1:
                 continue
             if {"num_replicas", "rank"} & set(call.keywords):
+                continue
+            if any(guard.runs in {OnXla.NO, OnXla.MAYBE} for guard in model.guards(call.node)):
                 continue
             yield model.problem(
                 call.node,

@@ -146,9 +146,7 @@ def _given_back(
 ) -> cst.BaseExpression | None:
     """A name that holds nothing but what such evaluations gave."""
     for argument in call.node.args if shared else ():
-        for node in walk(argument.value):
-            if not isinstance(node, cst.Name):
-                continue
+        for node in model.within(argument.value, cst.Name):
             made = model.made_of(node)
             if made and all(one in shared for one in made) and model.value(node).kind in _KINDS:
                 return node

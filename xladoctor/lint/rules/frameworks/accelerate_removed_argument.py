@@ -31,19 +31,21 @@ _TPU_TYPES = frozenset(
 _GATHER_OBJECTS = ("accelerate.utils.gather_object", "accelerate.utils.operations.gather_object")
 #: Methods that give numbers and texts.
 _OF_HOST = frozenset({"item", "tolist", "batch_decode", "decode"})
+#: Arguments for what trains on GPUs alone.
+_FOR_GPUS = frozenset({"deepspeed_plugin", "megatron_lm_plugin"})
 
 
 @rule("XLA906")
 def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
     """Find arguments of ``Accelerator`` and names of Accelerate that are gone."""
-    if not model.is_xla:
+    if not model.is_xla or model.holds_copy_of("accelerate"):
         return
     yield from old_questions(model, "accelerate")
     for call in model.calls(*_ACCELERATOR):
         yield from _arguments(model, call)
     yield from _gathered_objects(model)
     for node in model.nodes(cst.Attribute):
-        if isinstance(node, cst.Attribute) and model.name(node) in _TPU_TYPES:
+        if model.name(node) in _TPU_TYPES:
             yield model.problem(
                 node,
                 "Accelerate 1.0 renamed DistributedType.TPU: this raises AttributeError",
@@ -53,8 +55,8 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
 
 
 def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
-    elsewhere = model.on_xla(call.node) is not OnXla.YES
     asked = given(model, call)
+    elsewhere = model.on_xla(call.node) is not OnXla.YES or bool(asked.keys() & _FOR_GPUS)
     for keyword, value in asked.items():
         if keyword == "fp16" and model.on_xla(call.node) is not OnXla.NO:
             yield model.problem(

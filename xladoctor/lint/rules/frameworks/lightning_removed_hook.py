@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.findings import Edit, Position
 from xladoctor.lint import sources
 from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model.frameworks import LIGHTNING_PACKAGES
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
@@ -39,6 +40,8 @@ _CALLBACKS = frozenset({"lightning.pytorch.callbacks.XLAStatsMonitor"})
 def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
     """Find hooks that nothing calls, or calls otherwise, and attributes that are gone."""
     if "lightning" not in model.frameworks or not model.is_xla:
+        return
+    if model.holds_copy_of(*LIGHTNING_PACKAGES):
         return
     for owner in model.classes:
         if not is_lightning(model, owner):

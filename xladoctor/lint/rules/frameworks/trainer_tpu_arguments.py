@@ -126,15 +126,11 @@ _FUSED_SINCE = (2, 8)
 @rule("XLA905")
 def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     """Find ``TrainingArguments`` of programs for XLA devices with such settings."""
+    released = not model.holds_copy_of("transformers")
     if not model.is_xla:
-        yield from gone_questions(model, "transformers")
+        yield from gone_questions(model, "transformers") if released else ()
         return
-    yield from _old_names(model)
-    yield from gone_arguments(model)
-    yield from gone_attributes(model)
-    yield from gone_methods(model)
-    yield from old_methods(model)
-    yield from old_questions(model, "transformers")
+    yield from _lost(model) if released else ()
     yield from _defaults(model)
     handed = _handed(model)
     for call in model.calls():
@@ -153,6 +149,16 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
         sure = own and model.on_xla(call.node) is OnXla.YES
         if sure and not call.has_star and _trains(call):
             yield from _missing(model, call)
+
+
+def _lost(model: FileModel) -> Iterator[Problem]:
+    """What newer releases of transformers no longer have, or call otherwise."""
+    yield from _old_names(model)
+    yield from gone_arguments(model)
+    yield from gone_attributes(model)
+    yield from gone_methods(model)
+    yield from old_methods(model)
+    yield from old_questions(model, "transformers")
 
 
 def _handed(model: FileModel) -> frozenset[cst.CSTNode]:

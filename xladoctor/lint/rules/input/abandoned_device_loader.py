@@ -163,7 +163,6 @@ def _is_never_set(model: FileModel, test: cst.BaseExpression) -> bool:
         is_name(node.value, "False")
         for part in (model, *model.linked)
         for node in part.nodes(cst.Assign)
-        if isinstance(node, cst.Assign)
         for target in node.targets
         if isinstance(target.target, cst.Attribute) and target.target.attr.value == name
     )

@@ -13,7 +13,7 @@ from xladoctor import catalogue
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SHELL, is_environ, key_of, settings
+from xladoctor.lint.rules._environment import SHELL, is_environ, is_off, key_of, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,8 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     for name, spot, node in settings(model):
         row = _known(name, model.target)
         if row is not None and row["status"] != "gone":
-            yield _problem(model, spot, name, row, _fix(model, node, row))
+            if row["status"] == "dead" or not is_off(model, node):
+                yield _problem(model, spot, name, row, _fix(model, node, row))
         elif row is None:
             yield from _misspelt(model, spot, name)
     for node in model.nodes(cst.Subscript):

@@ -155,14 +155,13 @@ def _maps_unpadded(model: FileModel) -> bool:
         if (given := call.argument(0, "function")) is not None
         and (function := model.value(given).function) is not None
     ]
-    named = {node.value for node in model.nodes(cst.Name) if isinstance(node, cst.Name)}
+    named = {node.value for node in model.nodes(cst.Name)}
     if any(not words(name).isdisjoint(_BLOCKS) for name in named):
         return False
     inside = (
         model.call(part)
         for function in mapped
-        for part in walk(function.node.body)
-        if isinstance(part, cst.Call)
+        for part in model.within(function.node.body, cst.Call)
     )
     return any(
         _tokenizes(model, call) and "padding" not in call.keywords and not call.has_star
@@ -204,9 +203,7 @@ def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop, depth: int 
 
     Also as the parameter of a function that the loop calls.
     """
-    for name in walk(text):
-        if not isinstance(name, cst.Name):
-            continue
+    for name in model.within(text, cst.Name):
         for binding in model.bindings(name.value, name):
             if loop.node in model.tree.ancestors(binding.node) and binding.kind != "param":
                 return True

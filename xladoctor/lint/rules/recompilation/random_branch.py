@@ -15,7 +15,6 @@ from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, drawn, drawn_in, tossed
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
-from xladoctor.lint.rules._settled import settled
 from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
@@ -232,8 +231,7 @@ def _may_be_off(model: FileModel, test: cst.BaseExpression) -> bool:
     return any(
         _OFF.search(model.tree.text(side)) is not None
         and model.literal(the_source(model, side)) in (NotImplemented, 0)
-        for part in walk(test)
-        if isinstance(part, cst.Comparison)
+        for part in model.within(test, cst.Comparison)
         for side in compared(part)
     )
 
@@ -251,8 +249,17 @@ def _tossed_before(model: FileModel, node: cst.CSTNode) -> CallSite | None:
 
 
 def _is_certain(model: FileModel, ratio: cst.BaseExpression) -> bool:
-    """Whether a probability is 0 or 1, so far as anybody says: a default that nobody overrides."""
-    return all(number in (0, 1) for number in settled(model, ratio))
+    """Whether a probability is 0 or 1, so far as anybody says: a default that nobody overrides.
+
+    Not what the command line may set: an option that is off by default is there to be turned on.
+    """
+    number = model.literal(ratio)
+    function = model.with_parameter(ratio) if isinstance(ratio, cst.Name) else None
+    if number is not NotImplemented or not isinstance(ratio, cst.Name) or function is None:
+        return number in (0, 1)
+    given = [call.given_to(function, ratio.value) for call in model.callers(function)]
+    said = [one for one in (*given, function.default(ratio.value)) if one is not None]
+    return bool(said) and all(model.literal(one) in (0, 1) for one in said)
 
 
 def _decides(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, LoopKind, walk
+from xladoctor.lint.model.dotted import paired
 from xladoctor.lint.model.helpers import losses_in, returned
 from xladoctor.lint.model.taken import names_set
 from xladoctor.lint.model.turns import counts_micro_steps
@@ -231,24 +232,13 @@ def _given_back(
     target = line.targets[0].target if isinstance(line, cst.Assign) else None
     found: set[str] = set()
     for value in returned(step):
-        for name, given in _pairs(target if target is not None else node, value):
+        for name, given in paired(target if target is not None else node, value):
             if text_of(model, given) in carries and model.value(name).is_device_tensor:
                 found.add(text_of(model, name))
             for item in given.elements if isinstance(given, cst.Dict) else ():
                 if isinstance(item, cst.DictElement) and text_of(model, item.value) in carries:
                     found.add(f"{text_of(model, name)}[{text_of(model, item.key)}]")
     return found
-
-
-def _pairs(
-    target: cst.BaseExpression, value: cst.BaseExpression
-) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """The names that what a function gives back gets, each with its value."""
-    if not isinstance(target, cst.Tuple):
-        yield target, value
-    elif isinstance(value, cst.Tuple):
-        given = (one.value for one in value.elements)
-        yield from zip((one.value for one in target.elements), given, strict=False)
 
 
 def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
