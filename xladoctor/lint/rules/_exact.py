@@ -81,6 +81,27 @@ def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
     return values if len(values) == len(model.bindings(name.value, name)) else []
 
 
+def given_last(model: FileModel, name: cst.Name) -> cst.BaseExpression | None:
+    """What a name holds where it stands, of all that its function assigns to it.
+
+    The last assignment before, in a block around the name, if no loop brings back a later one.
+    """
+    order, around_name = model.tree.order, set(around(model, name))
+    bindings = [item for item in model.bindings(name.value, name) if item.node in order]
+    before = [item for item in bindings if order[item.node] < order[name]]
+    last = max(before, key=lambda item: order[item.node], default=None)
+    if last is None or last.kind != "assign" or not isinstance(last.node, cst.BaseExpression):
+        return None
+    outer = list(around(model, last.node))
+    block = next((node for node in outer if isinstance(node, cst.BaseSuite | cst.Module)), None)
+    if block not in around_name or model.function_of(last.node) is not model.function_of(name):
+        return None
+    turns = [x for x in around_name if isinstance(x, cst.For | cst.While) and x not in outer]
+    later = (item.node for item in bindings if order[item.node] > order[name])
+    comes_back = any(loop in turns for node in later for loop in around(model, node))
+    return None if comes_back else last.node
+
+
 def throws_dice(model: FileModel) -> bool:
     """Whether the file draws numbers of Python's or NumPy's at all: ``drawn`` asks for no other."""
     return any(True for _ in model.calls(*(f"{module}*" for module in DICE)))

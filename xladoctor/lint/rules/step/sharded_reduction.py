@@ -10,7 +10,7 @@ from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
-from xladoctor.lint.rules._sharded import asked, sharded_at
+from xladoctor.lint.rules._sharded import owners_of, sharded_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,13 +102,7 @@ def _counts(model: FileModel, test: cst.BaseExpression) -> bool:
 
 def _of_another_model(model: FileModel, call: CallSite) -> bool:
     """Whether the optimizer is seen to hold the parameters of a model that is not sharded."""
-    optimizer = call.argument(0, "optimizer")
-    if not isinstance(optimizer, cst.Name):
-        return False
-    owners = [
-        asked(one.args[0].value, "parameters") if isinstance(one, cst.Call) and one.args else None
-        for one in model.made_of(optimizer)
-    ]
+    owners = owners_of(model, call.argument(0, "optimizer"))
     return bool(owners) and all(
         isinstance(owner, cst.Name)
         and bool(model.assigned_to(owner))
