@@ -49,8 +49,7 @@ def left_alone(
         for part in walk(tops[waiting.pop()]):
             if not isinstance(part, cst.Name) or part.value not in tops or part.value in used:
                 continue
-            bindings = names.lookup(part.value, tree.scopes[part]) or []
-            if any(one.node is tops[part.value] for one in bindings):
+            if any(one.node is tops[part.value] for one in tree.bindings(part)):
                 used.add(part.value)
                 waiting.append(part.value)
     alone = {node for name, node in tops.items() if name not in used}
