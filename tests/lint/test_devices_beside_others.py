@@ -413,3 +413,54 @@ def save(trainer, folder):
 @pytest.mark.parametrize(("test", "told"), [("trainer.deepspeed", []), ("trainer.finished", [7])])
 def test_what_deepspeed_needs(test, told):
     assert rows(SAVES.format(test=test), "XLA707") == told
+
+
+KINDS = """
+import torch
+import torch_xla.core.xla_model as xm
+
+def place(trainer, model):
+    trainer.device = xm.xla_device()
+    if {test}:
+        model.split()
+    else:
+        model = model.cuda()
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "told"), [("trainer.use_deepspeed", []), ("trainer.use_gpu", [10])]
+)
+def test_a_program_without_deepspeed_may_run_on_any_device(test, told):
+    optional = KINDS.format(test=test).replace(
+        "import torch_xla.core.xla_model as xm",
+        "try:\n    import torch_xla.core.xla_model as xm\nexcept ImportError:\n    xm = None",
+    )
+    told = [row + 3 for row in told]
+    assert rows(optional, "XLA706") == told
+
+
+LAYERS = """
+import torch
+from torch.utils.checkpoint import checkpoint
+
+class Net(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.inner = torch.nn.Linear(width, width)
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=False)
+"""
+
+
+def test_a_model_of_a_script_for_gpus_may_run_on_tpus(tmp_path):
+    gpu = GPU_SCRIPT.replace("import torch\n", "import torch\nfrom layers import Net\n", 1)
+    gpu = gpu.replace("    model.to(device)\n", "    model = Net(4).to(device)\n")
+    tpu = FOR_TPUS.format(step="xm.optimizer_step(optimizer)").replace(
+        "torch.nn.Linear(2, 2)", "Net(2)"
+    )
+    tpu = tpu.replace("import train as base\n", "import train as base\nfrom layers import Net\n")
+    files = {"layers.py": LAYERS, "train.py": gpu, "train_tpu.py": tpu}
+    assert told_in_files(tmp_path, files, {"XLA312"}) == {("layers.py", 11, "XLA312")}

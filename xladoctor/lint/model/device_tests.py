@@ -18,7 +18,7 @@ from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.process_groups import ProcessGroups
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.unreached import combined, is_logic
-from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
+from xladoctor.lint.model.words import EXTENSIONS, OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +64,8 @@ class DeviceTests:
             None if the condition does not ask for the kind of device.
         """
         truth = self.truth(test)
+        if truth is False and not when and self._asks_for_extension(test):
+            return None
         if truth is not None:
             return OnXla.YES if truth is when else OnXla.NO
         if when and self._needs_xla(test):
@@ -73,6 +75,11 @@ class DeviceTests:
         if self._asks(test) or (self.groups.asked(test) is when and not self.groups.of_xla):
             return OnXla.MAYBE
         return None
+
+    def _asks_for_extension(self, test: cst.BaseExpression) -> bool:
+        """``if use_deepspeed``: where it is false, nothing is said of the device."""
+        said = self._words(test) & (XLA_WORDS | OTHER_WORDS)
+        return bool(said) and said <= EXTENSIONS
 
     def truth(self, test: cst.BaseExpression, depth: int = _DEPTH) -> bool | None:
         """What a condition is on XLA devices; None if it does not say so."""

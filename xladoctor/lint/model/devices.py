@@ -32,6 +32,8 @@ _CAUGHT = frozenset(
 )  # fmt: skip
 
 _XLA = "torch_xla."
+#: The method that a call of a model runs.
+_RUN_BY_CALLS = "forward"
 #: What chooses the device for a program.
 _CHOOSES = frozenset(
     {"accelerate", "Accelerator", "lightning", "pytorch_lightning", "Fabric", "Trainer", "ignite"}
@@ -101,6 +103,9 @@ class Devices:
             named = words(function.name)
             own = OnXla.MAYBE if named & OTHER_WORDS and not named & XLA_WORDS else None
             calls = [*self._callers(function), *self._handed.get(function, ())]
+            if function.owner is not None and function.name == _RUN_BY_CALLS:
+                # Whoever has the model may run it: what a script for GPUs does with it is its own.
+                calls = [x for x in calls if self._tree.function_of(x) not in self._of_gpu_scripts]
             through = [self._said(call) for call in calls]
             around = self._function(function.outer) if function.outer is not None else None
             same = set(through) if None not in through else set()

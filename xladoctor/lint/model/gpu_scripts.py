@@ -78,7 +78,10 @@ def _named_elsewhere(
         home = tree.module_of(node)
         if name not in tops or home not in others:
             continue
-        imported = isinstance(tree.parents.get(node), cst.ImportAlias)
+        above = tree.parents.get(node)
+        imported = isinstance(above, cst.ImportAlias) and isinstance(
+            tree.parents.get(above), cst.ImportFrom
+        )
         if not isinstance(node, cst.Attribute) and not imported and home not in stars:
             continue
         meant = names.definition(node)

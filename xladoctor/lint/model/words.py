@@ -15,6 +15,8 @@ OTHER_WORDS = frozenset(
         "hip", "nccl", "sagemaker", "nvidia", "ipex", "deepspeed",
     ]
 )  # fmt: skip
+#: Those of them that are no kinds of devices: a program without them may run on any.
+EXTENSIONS = frozenset({"deepspeed", "ipex"})
 #: Words that make a flag of such a word: ``use_tpu``, ``is_torch_xla_available``, ``tpu_found``.
 _FLAG = frozenset(
     [
