@@ -182,3 +182,32 @@ def fit(net, adam, batches):
         print(float(total))  # !XLA102
 """
     assert marks(program) <= set(found(program))
+
+
+ITSELF = """\
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+def pad(images, width=None):
+    if width is None:
+        size = int(images.sum()){mark}
+    else:
+        size = 8
+    return images * torch.zeros(size, device=images.device)
+def train(net, adam, batches, wide, width):
+    where = torch_xla.device()
+    net.to(where)
+    {line}
+    for images in pl.MpDeviceLoader(batches, where):
+        net(pad(images, width)).sum().backward()
+        adam.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "mark"),
+    [("width = width if wide else 16", ""), ("width = None", "  # !XLA102")],
+)
+def test_a_name_may_be_given_what_it_was_before(line, mark):
+    source = ITSELF.format(line=line, mark=mark)
+    assert {item for item in found(source) if item[1] == "XLA102"} == marks(source)

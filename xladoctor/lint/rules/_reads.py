@@ -112,10 +112,12 @@ def _is_filled_in(model: FileModel, name: cst.Name) -> bool:
             continue
         if model.function_of(made) is not function or order[made] > order[name]:
             continue
+        if made is name or made in model.tree.ancestors(name):
+            continue  # ``size = size if wide else 8`` asks for what ``size`` was before
         mine = {guard.node for guard in model.guards(name)}
         outer = [guard for guard in model.guards(made) if guard.node not in mine]
         filled = all(guard.when and is_name(_is_none(guard), name.value) for guard in outer)
-        if filled and made is not name and not _may_be_none(model, made, 0):
+        if filled and not _may_be_none(model, made, 0):
             return True
     return False
 
