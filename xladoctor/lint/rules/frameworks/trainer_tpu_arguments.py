@@ -12,6 +12,7 @@ from xladoctor.lint.model import Class, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_trainer
+from xladoctor.lint.rules._names_gone import names_gone
 from xladoctor.lint.rules._questions import gone_questions, old_questions
 from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._trainer_gone import (
@@ -67,6 +68,12 @@ _SETTINGS = (
     _Setting(
         "group_by_length",
         ("True",),
+        "it makes batches of similar, so of many different lengths: each is compiled",
+        "pad all samples to one length (padding='max_length')",
+    ),
+    _Setting(
+        "train_sampling_strategy",
+        ("'group_by_length'",),
         "it makes batches of similar, so of many different lengths: each is compiled",
         "pad all samples to one length (padding='max_length')",
     ),
@@ -135,6 +142,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     yield from gone_methods(model)
     yield from old_methods(model)
     yield from old_questions(model, "transformers")
+    yield from names_gone(model, "transformers")
     yield from _defaults(model)
     handed = _handed(model)
     for call in model.calls():
