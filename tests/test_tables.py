@@ -417,6 +417,17 @@ def test_modules_that_the_framework_table_calls_moved_are_gone_but_for_some():
         assert {x for x in there if x.startswith(tuple(row["begins"]))} <= set(row["kept"])
 
 
+def test_the_modules_of_a_framework_are_all_known():
+    transformers = pytest.importorskip("transformers")
+    begins = tuple(x for row in catalogue.table("frameworks")["moved"] for x in row["begins"])
+    for row in catalogue.table("frameworks")["modules"]:
+        assert set(row) == {"of", "names"}, row
+        assert row["of"] == transformers.__name__
+        assert row["names"] == sorted(set(row["names"]))
+        there = {module.name for module in pkgutil.iter_modules(transformers.__path__)}
+        assert {x for x in there if not x.startswith(begins)} <= set(row["names"])
+
+
 def test_names_that_the_table_of_lightning_calls_gone_are_gone():
     pytest.importorskip("lightning")
     gone = catalogue.table("frameworks")["gone"]

@@ -121,6 +121,17 @@ class Own(SFTTrainer):
     def compute_loss(self, model, inputs):
         return inputs["labels"] != self.tokenizer.pad_token_id
 """,
+    "a program that brings its own transformers": """\
+import torch_xla
+from transformers import AdamW, Trainer
+from transformers.our_losses import smoothed
+
+
+def main(model, arguments, tokenizer):
+    trainer = Trainer(model, arguments, tokenizer=tokenizer)
+    trainer.train(model_path="out")
+    return trainer.is_world_master()
+""",
     "a class of the program may have them": """\
 import torch_xla
 from transformers import HfArgumentParser, Trainer

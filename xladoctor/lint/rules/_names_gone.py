@@ -56,6 +56,21 @@ def _instead(dotted: str) -> str | None:
     return _names().get(dotted) or next(moved, None)
 
 
+def is_own_copy(model: FileModel, framework: str) -> bool:
+    """Whether a program brings a framework of its own: it imports a module that no release had."""
+    rows = catalogue.table("frameworks")
+    known = {name for row in rows["modules"] if row["of"] == framework for name in row["names"]}
+    begins = tuple(x for row in rows["moved"] if row["of"] == framework for x in row["begins"])
+    for line in model.tree.imports:
+        if isinstance(line, cst.ImportFrom) and line.module is not None and not line.relative:
+            package, _, module = model.tree.text(line.module).strip().partition(".")
+            first = module.partition(".")[0]
+            unknown = first and first not in known and not first.startswith(begins)
+            if package == framework and unknown:
+                return True
+    return False
+
+
 def _which(dotted: str, framework: str) -> str | None:
     """The name that is gone which a dotted name is, or stands in."""
     if not dotted.startswith(f"{framework}."):

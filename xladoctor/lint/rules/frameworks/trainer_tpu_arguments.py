@@ -12,7 +12,7 @@ from xladoctor.lint.model import Class, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_trainer
-from xladoctor.lint.rules._names_gone import names_gone
+from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
 from xladoctor.lint.rules._questions import gone_questions, old_questions
 from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._trainer_gone import (
@@ -136,13 +136,8 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         yield from gone_questions(model, "transformers")
         return
-    yield from _old_names(model)
-    yield from gone_arguments(model)
-    yield from gone_attributes(model)
-    yield from gone_methods(model)
-    yield from old_methods(model)
-    yield from old_questions(model, "transformers")
-    yield from names_gone(model, "transformers")
+    if not is_own_copy(model, "transformers"):
+        yield from _gone(model)
     yield from _defaults(model)
     handed = _handed(model)
     for call in model.calls():
@@ -161,6 +156,17 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
         sure = own and model.on_xla(call.node) is OnXla.YES
         if sure and not call.has_star and _trains(call):
             yield from _missing(model, call)
+
+
+def _gone(model: FileModel) -> Iterator[Problem]:
+    """What transformers of today has no more."""
+    yield from _old_names(model)
+    yield from gone_arguments(model)
+    yield from gone_attributes(model)
+    yield from gone_methods(model)
+    yield from old_methods(model)
+    yield from old_questions(model, "transformers")
+    yield from names_gone(model, "transformers")
 
 
 def _handed(model: FileModel) -> frozenset[cst.CSTNode]:
