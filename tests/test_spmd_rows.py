@@ -24,7 +24,7 @@ _FOUND = re.compile(r"(XLA\d{3}) (\d+)")
 def rows() -> list[tuple[str, str]]:
     """What goes wrong or must hold, and what holds it; not what is not told."""
     sections = PAGE.read_text().split("\n## ")
-    tables = "\n".join(one for one in sections if not one.startswith("Not told"))
+    tables = "\n".join(one for one in sections if not one.startswith("Not reported"))
     lines = [line.strip("| ").split(" | ") for line in tables.splitlines() if line[:2] == "| "]
     return [(line[0], line[-1]) for line in lines if not line[-1].startswith("page or test")]
 

@@ -65,6 +65,7 @@ CODES = {
     "sampler": ("XLA402", "XLA434"),
     "sampler-epoch": ("XLA403",),
     "nprocs": ("XLA404", "XLA801"),
+    "hardcoded-cores": ("XLA432",),
     "collective-divergent": ("XLA405", "XLA420"),
     "clip-before-reduce": ("XLA303",),
     "data-dep-control": ("XLA104",),
@@ -138,8 +139,8 @@ CODES = {
     "trainer-arguments": ("XLA905", "XLA312"),
     "trainer-fsdp": ("XLA905",),
     "accelerate-removed": ("XLA801", "XLA906"),
+    "lightning-prepare-data-state": ("XLA910",),
     # No rule finds these yet.
-    "lightning-prepare-data-state": (),
     "mixed-devices": (),
     "rendezvous-replicas": (),
 }

@@ -84,9 +84,14 @@ def _start(tmp_path: Path, script: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-c", LAUNCHER.format(root=str(ROOT), script=str(path))],
         cwd=tmp_path,
         stdin=subprocess.DEVNULL,
-        # A shell that runs the tests in the background has them ignore Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=_hears_signals,
     )
+
+
+def _hears_signals() -> None:
+    """A shell that runs the tests in the background has them ignore Ctrl-C, `nohup` the hang-up."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])

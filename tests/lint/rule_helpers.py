@@ -33,10 +33,15 @@ def found_in_files(folder, files):
     }
 
 
-def told_in_files(folder, files, asked):
-    """(file, row, code) of the same, of the codes that are asked for."""
+def told_in_files(folder, files, asked=None):
+    """(file, row, code) of the same, of the codes that are asked for, or of all."""
     found = found_in_files(folder, files).items()
-    return {(name, row, code) for name, told in found for row, code in told if code in asked}
+    return {
+        (name, row, code)
+        for name, told in found
+        for row, code in told
+        if asked is None or code in asked
+    }
 
 
 def codes(program, **options):

@@ -430,6 +430,7 @@ def test_without_xla_none_of_it_is_told():
             .replace("tpu_cores", "num_nodes")
             .replace("tpu_num_cores", "world_size")
             .replace('"tpu"', '"out"')
+            .replace("trainer.use_tpu", "trainer.use_ddp")
         )
         if "torch_xla" not in plain:
             assert [row for row in found(plain) if row[1] in ASKED] == []

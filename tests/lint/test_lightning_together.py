@@ -126,3 +126,32 @@ def test_clipping_behind_the_reduction_of_automatic_optimization_is_left_alone()
         "    def configure_optimizers(self):",
     )
     assert len(rows(text, "XLA303")) == 1
+
+
+BY_HAND = """\
+import torch
+import lightning.pytorch as pl
+
+
+class Net(pl.LightningModule):
+    def __init__(self, net):
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = net
+
+    def training_step(self, batch, index):
+        {names} = self.{asked}()
+        self.manual_backward(self.net(batch).sum())
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+        one.step()
+
+
+trainer = pl.Trainer(accelerator="tpu", devices=8)
+trainer.fit(Net(NET), DATA)
+"""
+
+
+@pytest.mark.parametrize("names", ["one", "one, two", "[one, two]"])
+@pytest.mark.parametrize(("asked", "told"), [("optimizers", [14]), ("parts", [])])
+def test_optimizers_that_a_module_takes_apart_are_lightnings_too(names, asked, told):
+    assert rows(BY_HAND.format(names=names, asked=asked), "XLA303") == told

@@ -158,6 +158,21 @@ PROGRAMS = {
             xm.mark_step()
         return kept, seen, labels
 """,
+    "XLA206: parts of the batch that only some settings keep, as they are and moved": f"""\
+{TRAINER}
+    def compare(self, loader: DataLoader):
+        kept = seen = labels = None
+        for rows in loader:
+            label = rows["labels"] if self.args.labelled else None
+            place = self._place(rows["place"]) if self.args.placed else None
+            scores = self.model(**self._prepare_inputs(rows)).logits
+            kept = scores if kept is None else nested_concat(kept, scores)  # !XLA206
+            labels = label if labels is None else nested_concat(labels, label)
+            seen = place if seen is None else nested_concat(seen, place)  # !XLA206
+        return kept, seen, labels
+    def _place(self, rows):
+        return send_to_device(rows, self.args.device)
+""",
     "XLA206: arrays that the host joins": f"""\
 {TRAINER}
     def compare(self, loader: DataLoader):

@@ -32,6 +32,19 @@ def fit(net, batches, adam):
         xm.optimizer_step(adam)
 """
 
+#: The beginning of what each core runs: epochs of steps.
+RUN = f"""\
+{XM}
+from parts import Net
+def run(rank, rows):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for epoch in range(3):
+        for x, y in rows:
+            adam.zero_grad()
+"""
 #: Spellings by the rules that they are about.
 PROGRAMS = {
     "XLA718: pinned by a constant": f"""\
@@ -275,16 +288,7 @@ except ImportError:
     import torch_xla.runtime as pjrt
 """,
     "XLA425: the master ends what a loop has left": f"""\
-{XM}
-from parts import Net
-def run(rank, rows):
-    device = torch_xla.device()
-    torch.manual_seed(0)
-    net = Net().to(device)
-    adam = torch.optim.Adam(net.parameters())
-    for epoch in range(3):
-        for x, y in rows:
-            adam.zero_grad()
+{RUN}\
             loss = net(x.to(device), y.to(device))
             loss.backward()
             xm.optimizer_step(adam)
@@ -295,16 +299,7 @@ if __name__ == "__main__":
     xmp.spawn(run, args=([],))
 """,
     "XLA425: a meeting before what the master does": f"""\
-{XM}
-from parts import Net
-def run(rank, rows):
-    device = torch_xla.device()
-    torch.manual_seed(0)
-    net = Net().to(device)
-    adam = torch.optim.Adam(net.parameters())
-    for epoch in range(3):
-        for x, y in rows:
-            adam.zero_grad()
+{RUN}\
             net(x.to(device), y.to(device)).backward()
             xm.optimizer_step(adam)
         xm.rendezvous("epoch")

@@ -108,6 +108,19 @@ def test_what_is_the_same_in_every_step(body: str):
     assert told(stack(body, "self.skips = False")) == set()
 
 
+@pytest.mark.parametrize(("share", "mark"), [("ARGS.share", "  # !XLA207"), ("0.0", "")])
+def test_an_option_that_is_off_by_default_is_there_to_be_turned_on(share: str, mark: str):
+    options = (
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        'parser.add_argument("--share", type=float, default=0.0)\n'
+        "ARGS = parser.parse_args()\n"
+    )
+    body = f"twice = random.random() < {share}\nif twice:{mark}\n    x = self.first(x)\n"
+    source = options + stack(body + "x = self.second(x)")
+    assert told(source) == marks(source)
+
+
 @pytest.mark.parametrize(
     ("kept", "mark"),
     [

@@ -335,3 +335,31 @@ def test_what_may_stand_on_the_host_on_another_road_is_not_judged():
     program = ON_REQUEST.replace("else loss", "else loss.cpu()")
     rows = {row for row, _ in marks(ON_REQUEST)}
     assert not [one for one in found(program) if one[0] in rows and one[1] != "XLA401"]
+
+
+GONE = """
+import torch_xla
+from parts import TrainingArguments as OwnArguments
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
+
+first = TrainingArguments(
+    output_dir="out",
+    overwrite_output_dir=True,  # !XLA905
+    warmup_ratio=0.1,  # !XLA905
+    warmup_steps=0.1,
+    logging_dir="logs",  # !XLA905
+    save_strategy="epoch",
+)
+options = {"save_safetensors": False, "bf16": True}  # !XLA905
+second = Seq2SeqTrainingArguments("out", generation_max_length=64, **options)
+third = Seq2SeqTrainingArguments("out", adafactor=True)  # !XLA905
+own = OwnArguments("out", overwrite_output_dir=True, warmup_ratio=0.1)
+"""
+
+
+def test_arguments_that_transformers_lost_are_told_in_both_classes_and_from_a_dictionary():
+    assert {one for one in found(GONE) if one[1] == "XLA905"} == set(marks(GONE))
+
+
+def test_arguments_that_it_lost_are_left_alone_without_devices_of_xla():
+    assert codes(GONE.replace("import torch_xla", "import torch")) == []

@@ -63,7 +63,7 @@ def verify(ctx: click.Context, /, **options: Any) -> None:
 
     The runs have the same weights, batches and random numbers. Losses, gradients, parameters,
     buffers and optimizer state are compared after each optimizer step, and what differs by more
-    than rounding is told: at which step, in which tensor, at which line, and why.
+    than rounding is reported: at which step, in which tensor, at which line, and why.
     """
     ctx.exit(_verify(**options))
 

@@ -40,7 +40,7 @@ __all__ = ["Failure", "LintOptions", "Member", "Result", "lint", "lint_together"
 _Made = TypeVar("_Made")
 
 #: What such rules tell of is no problem in code that never runs on XLA devices.
-_ON_THE_DEVICE = ("XLA1", "XLA2", "XLA3", "XLA4", "XLA5", "XLA6", "XLA72")
+_ON_THE_DEVICE = ("XLA1", "XLA2", "XLA3", "XLA4", "XLA5", "XLA6", "XLA72", "XLA903")
 
 
 def load() -> None:

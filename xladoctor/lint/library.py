@@ -170,6 +170,10 @@ class Library:
         return frozenset(part[-1] for part in parts if part[-2][:1].isupper())
 
 
+#: What the table says of whole packages.
+_PACKAGES = frozenset({"answered", "installed"})
+
+
 @functools.cache
 def _table() -> Mapping[str, Any]:
     return catalogue.table("library")
@@ -178,7 +182,7 @@ def _table() -> Mapping[str, Any]:
 @functools.cache
 def builtin() -> Library:
     """The library that comes with xladoctor."""
-    rows = {key: value for key, value in _table().items() if key != "answered"}
+    rows = {key: value for key, value in _table().items() if key not in _PACKAGES}
     return Library(read(rows, "library.toml"))
 
 
@@ -186,6 +190,13 @@ def builtin() -> Library:
 def answered() -> frozenset[str]:
     """Packages whose names are answered by tables and rules: their source is never modelled."""
     return frozenset(_table()["answered"])
+
+
+@functools.cache
+def installed() -> Mapping[str, str]:
+    """Packages that the rules know as they are installed, to a file that tells a copy of one."""
+    marks: Mapping[str, str] = _table()["installed"]
+    return marks
 
 
 @functools.lru_cache(maxsize=16)

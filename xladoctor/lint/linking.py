@@ -15,12 +15,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xladoctor.lint import library
 from xladoctor.lint.contents import Files
+from xladoctor.lint.folders import Folders, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from xladoctor.lint.looked import Looked
 
 _MOST_FILES = 40
 _MOST_LINES = 20_000
@@ -29,8 +30,6 @@ _DOWN = 3
 _UP = 2
 #: The same for what a script imports beside such a file, as the module that gives it its device.
 _BESIDE = 2
-_PROJECT_MARKS = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg"})
-_MOST_FOLDERS = 6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,7 +39,8 @@ class Group:
     Attributes:
         names: All of them, sorted.
         given: Those whose findings are wanted.
-        imports: File name to {module as its imports spell it: file name}.
+        imports: File name to {module as its imports spell it: file name}. The name is "" of a
+            package that the rules know as installed, and of which the project holds a copy.
         bounded: Whether more files would belong to it, if groups were not bounded.
     """
 
@@ -100,14 +100,18 @@ def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
             continue
         inside = set(together)
         imports = {
-            one: {module: other for module, other in graph.imports(one).items() if other in inside}
+            one: linked
             for one in together
-            if len(together) > 1
+            if (linked := graph.copies(one) | _among(graph.imports(one), inside))
         }
         mine = tuple(item for item in given if item in inside and item in wanted)
         bounded = not apart.isdisjoint(inside)
         found.append(Group(tuple(sorted(together)), mine, imports, bounded))
     return found
+
+
+def _among(imports: Mapping[str, str], inside: set[str]) -> dict[str, str]:
+    return {module: other for module, other in imports.items() if other in inside}
 
 
 def hold(found: Sequence[Group], edited: Mapping[str, str], files: Files) -> bool:
@@ -150,8 +154,9 @@ class _Graph:
         self._here = os.getcwd()  # noqa: PTH109
         self._names = {self._absolute(name): name for name in given}
         self._files = files
-        self._folders = _Folders(files.looked, _shared(self._names))
+        self._folders = Folders(files.looked, _shared(self._names))
         self._imports: dict[str, dict[str, str]] = {}
+        self._copies: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
         self._given = tuple(given)
         self._located: dict[tuple[str, str], str | None] = {}
@@ -170,7 +175,12 @@ class _Graph:
             modules = facts.modules
             importer = self._absolute(name) if modules else ""
             folder = os.path.dirname(importer)  # noqa: PTH120
+            copies = self._copies_for(modules, folder)
+            apart = {package for package, home in copies.items() if not _is_in(importer, home)}
+            self._copies[name] = dict.fromkeys(copies, "")
             for module in modules:
+                if module.partition(".")[0] in apart:
+                    continue
                 path = self._locate(module, folder)
                 if path is None and facts.script and not module.startswith("."):
                     # Python looks beside a script, also where that stands in a package.
@@ -179,6 +189,22 @@ class _Graph:
                     found[module] = self._name(path, name)
             self._imports[name] = found
         return self._imports[name]
+
+    def copies(self, name: str) -> dict[str, str]:
+        """The packages known as installed that a file imports, and of which there is a copy."""
+        self.imports(name)
+        return self._copies[name]
+
+    def _copies_for(self, modules: Sequence[str], folder: str) -> dict[str, str]:
+        """The same of modules that files in a folder import, with the folders of the copies."""
+        found = {}
+        known = library.installed()
+        for package in {module.partition(".")[0] for module in modules} & known.keys():
+            path = self._locate(package, folder)
+            home = os.path.dirname(path or "")  # noqa: PTH120
+            if path and path.endswith("__init__.py") and self._is_file(join(home, known[package])):
+                found[package] = home
+        return found
 
     def _locate(self, module: str, folder: str) -> str | None:
         """The file that a module name means in a folder; its files often import the same."""
@@ -221,87 +247,6 @@ def _spelled(path: Path, base: Path, written: Path) -> str:
     return str(Path(*written.parts[: len(written.parts) - ups]) / path.relative_to(shared))
 
 
-class _Folders:
-    """What stands in folders, each read once.
-
-    Args:
-        looked: Looks at the disk.
-        top: The folder that holds all files that were given. Up to there a project that nothing
-            marks (an archive that was unpacked) is believed to reach.
-    """
-
-    def __init__(self, looked: Looked, top: str) -> None:
-        self._looked = looked
-        self._top = top
-        self._listed: dict[str, frozenset[str]] = {}
-        self._roots: dict[str, tuple[str, ...]] = {}
-        self._files: dict[str, bool] = {}
-
-    def names(self, folder: str) -> frozenset[str]:
-        if folder not in self._listed and self._is_missing(folder):
-            self._listed[folder] = frozenset()
-        elif folder not in self._listed:
-            try:
-                entries = self._looked.entries(folder)
-                self._listed[folder] = frozenset(item.name for item in entries)
-            except (OSError, ValueError):  # none, or a name that none can have
-                self._listed[folder] = frozenset()
-        return self._listed[folder]
-
-    def _is_missing(self, folder: str) -> bool:
-        """Whether a folder around it, as it was listed, shows that there is none.
-
-        Most modules that files import are not the project's: no later run has to look for them,
-        since a folder that comes into being changes what stands in the one around it.
-        """
-        above, name = os.path.split(folder)
-        if above == folder:
-            return False
-        known = self._listed.get(above)
-        return self._is_missing(above) if known is None else name not in known
-
-    def has(self, path: str) -> bool:
-        """Whether there is such a file."""
-        if path not in self._files:
-            folder, name = os.path.split(path)
-            self._files[path] = name in self.names(folder) and os.path.isfile(path)  # noqa: PTH113
-        return self._files[path]
-
-    def roots(self, folder: str) -> tuple[str, ...]:
-        """The folders of the project from which absolute imports may start, the nearest first."""
-        if folder not in self._roots:
-            self._roots[folder] = self._find_roots(folder)
-            for start in self._roots[folder]:
-                self.names(start)  # shows at once what is missing in it
-        return self._roots[folder]
-
-    def _holds(self, folder: str, name: str) -> bool:
-        """Whether a name stands in a folder, of which nothing else matters.
-
-        So what comes and goes around a project, in the user's own folder, is not looked at.
-        """
-        if folder in self._listed:
-            return name in self._listed[folder]
-        return self._looked.exists(_join(folder, name))
-
-    def _find_roots(self, folder: str) -> tuple[str, ...]:
-        found: list[str] = []
-        without_mark = 2
-        for _ in range(_MOST_FOLDERS):
-            # A file inside a package imports by the package's name, not from its own folder.
-            if not self._holds(folder, "__init__.py"):
-                found += [folder, _join(folder, "src")]
-            if any(self._holds(folder, mark) for mark in _PROJECT_MARKS):
-                return tuple(found)
-            if folder == self._top:
-                without_mark = max(without_mark, len(found))
-            above = os.path.dirname(folder)  # noqa: PTH120
-            if above == folder:
-                break
-            folder = above
-        return tuple(found[:without_mark])
-
-
 def _shared(paths: Iterable[str]) -> str:
     """The folder that holds all of these files; "" if none does."""
     folders = {os.path.dirname(path) for path in paths}  # noqa: PTH120
@@ -311,8 +256,8 @@ def _shared(paths: Iterable[str]) -> str:
         return ""
 
 
-def _join(folder: str, name: str) -> str:
-    return f"{folder.rstrip(os.sep)}{os.sep}{name}"
+def _is_in(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder}{os.sep}")
 
 
 def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
@@ -367,9 +312,9 @@ def _locate(
     else:
         folders = roots(folder)
     for start in folders:
-        base = _join(start, parts) if parts else start
+        base = join(start, parts) if parts else start
         for path in (
-            (f"{base}.py", _join(base, "__init__.py")) if parts else (_join(base, "__init__.py"),)
+            (f"{base}.py", join(base, "__init__.py")) if parts else (join(base, "__init__.py"),)
         ):
             if is_file(path):
                 return path

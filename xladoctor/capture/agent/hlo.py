@@ -93,7 +93,9 @@ class Dumps:
             if scratch not in word and word not in _OURS
         ]
         if any(word.startswith("--xla_dump") for word in words):
-            self.problem = "XLA_FLAGS already dumps graphs: why a graph is new is told less exactly"
+            self.problem = (
+                "XLA_FLAGS already dumps graphs: why a graph is new is known less exactly"
+            )
             return
         self._folder = f"{scratch}/{os.getpid()}"
         self._before = " ".join(words) or None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import Class, Function, walk
 
 if TYPE_CHECKING:
@@ -63,15 +64,15 @@ class ByName:
 
     def of_table(self, asked: cst.Subscript) -> tuple[frozenset[Function], frozenset[Class]]:
         """The same for ``metrics.__dict__[name]``, ``vars(metrics)[name]``."""
-        holder, index = asked.value, asked.slice[0].slice if len(asked.slice) == 1 else None
+        holder, name = asked.value, index_of(asked)
         module: cst.BaseExpression | None = None
         if isinstance(holder, cst.Attribute) and holder.attr.value == "__dict__":
             module = holder.value
         elif isinstance(holder, cst.Call) and self._names.resolve(holder.func) == VARS:
             module = holder.args[0].value if holder.args else None
-        if module is None or not isinstance(index, cst.Index):
+        if module is None or name is None:
             return frozenset(), frozenset()
-        return self._offered(module, {name for name, _ in self._spelled(index.value, _DEPTH)})
+        return self._offered(module, {spelled for spelled, _ in self._spelled(name, _DEPTH)})
 
     def _offered(
         self, module: cst.BaseExpression, written: set[str]
@@ -123,7 +124,7 @@ class ByName:
         yield from texts
 
     def _of_name(self, node: cst.Name, depth: int) -> Iterator[Spelling]:
-        for binding in self._names.lookup(node.value, self._tree.scopes[node]) or ():
+        for binding in self._tree.bindings(node):
             if binding.kind == "param":
                 function = self._tree.function_of(node)
                 if function is not None and depth:
@@ -139,7 +140,7 @@ class ByName:
         """``for name in ("accuracy", "recall")``, also by the name of the tuple."""
         yield from _written_out(node)
         if isinstance(node, cst.Name):
-            for binding in self._names.lookup(node.value, self._tree.scopes[node]) or ():
+            for binding in self._tree.bindings(node):
                 if binding.kind == "assign":
                     yield from _written_out(binding.node)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Function
 
 #: How many calls further on counts as near.
 _DEPTH = 3
@@ -25,16 +25,15 @@ class CallGraph:
     """The calls of each function, and the functions that they run.
 
     Args:
-        tree: The syntax of the file or files.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
     """
 
-    def __init__(self, tree: Tree, flow: Flow) -> None:
-        self._tree = tree
+    def __init__(self, flow: Flow) -> None:
+        self._tree = flow.tree
         self._flow = flow
         self._reach: dict[cst.CSTNode, Sequence[cst.Call]] = {}
         #: The function around each call.
-        self.home = {call: tree.function_of(call) for call in tree.calls}
+        self.home = {call: flow.tree.function_of(call) for call in flow.tree.calls}
         self._nearby: dict[Function, set[Function]] = {}
         self._called_in: dict[Function, set[Function]] = {}
 

@@ -220,8 +220,7 @@ class CallEvaluator:
         self, function: Function, names: Sequence[str], given: Collection[str], value: Value
     ) -> Iterator[tuple[str, Value]]:
         """``forward(input_ids=None, labels=None)``: what ``**batch`` gives if it holds them."""
-        params = function.node.params
-        for one in (*params.params, *params.kwonly_params) if value.is_device_tensor else ():
+        for one in function.declared if value.is_device_tensor else ():
             name = one.name.value
             open_ = (name in names or name in function.keyword_only) and name not in given
             if open_ and one.default is not None and self._flow.hooks.takes_tensor(function, one):
@@ -339,8 +338,7 @@ def _without_default(
     function: Function, names: Sequence[str], given: Collection[str]
 ) -> Iterator[str]:
     """The parameters that ``**batch`` has to give: they have no default, and nobody gives them."""
-    params = function.node.params
-    for one in (*params.params, *params.kwonly_params):
+    for one in function.declared:
         name = one.name.value
         open_ = name in names or name in function.keyword_only
         if open_ and one.default is None and name not in given:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Function
 
 _DEPTH = 3
 
@@ -25,17 +24,13 @@ class StepClosures:
     """The functions that run after a step.
 
     Args:
-        tree: The syntax of the file or files.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         graph: Which function calls which.
     """
 
-    def __init__(
-        self, tree: Tree, names: Names | LinkedNames, flow: Flow, graph: CallGraph
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, graph: CallGraph) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
         self._home = graph.home
         self._only_closures: dict[tuple[Function, int], bool] = {}

@@ -31,6 +31,15 @@ class Scope:
         """Names of a class body are not seen by the functions in it."""
         return type(self.node) is cst.ClassDef
 
+    def lookup(self, name: str) -> list[Binding] | None:
+        """The bindings that a name has when it is read here."""
+        current: Scope | None = self
+        while current is not None:
+            if name in current.bindings and not (current.is_class and current is not self):
+                return current.bindings[name]
+            current = current.parent
+        return None
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Binding:
@@ -94,6 +103,16 @@ class Function:
         if parameter not in self.parameters:
             return None
         return self.parameters.index(parameter) - self.is_bound
+
+    @property
+    def declared(self) -> tuple[cst.Param, ...]:
+        """Its parameters as they are written, without * and **."""
+        params = self.node.params
+        return (*params.posonly_params, *params.params, *params.kwonly_params)
+
+    def default(self, parameter: str) -> cst.BaseExpression | None:
+        """What a parameter is if a call does not give it."""
+        return next((one.default for one in self.declared if one.name.value == parameter), None)
 
     @property
     def around(self) -> Iterator[Function]:

@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.loops import OnXla
+from xladoctor.lint.model.parts import index_of
+from xladoctor.lint.model.process_groups import ProcessGroups
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.unreached import combined, is_logic
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
@@ -51,6 +54,8 @@ class DeviceTests:
         self._names = names
         self._asked = asked
         self._open: set[str] = set()
+        #: What conditions say of process groups of PyTorch.
+        self.groups = ProcessGroups(tree, names)
 
     def of_guard(self, test: cst.BaseExpression, *, when: bool) -> OnXla | None:
         """What it says of a branch that its condition has that truth value there.
@@ -65,7 +70,9 @@ class DeviceTests:
             return OnXla.YES
         if not when and self._is_xla_unless_cpu(test):
             return OnXla.NO
-        return OnXla.MAYBE if self._asks(test) else None
+        if self._asks(test) or (self.groups.asked(test) is when and not self.groups.of_xla):
+            return OnXla.MAYBE
+        return None
 
     def truth(self, test: cst.BaseExpression, depth: int = _DEPTH) -> bool | None:
         """What a condition is on XLA devices; None if it does not say so."""
@@ -76,7 +83,7 @@ class DeviceTests:
         if isinstance(test, cst.Call):
             return self._call(test, depth)
         if isinstance(test, cst.Name) and depth:
-            bound = self._bound(test)
+            bound = self._tree.assigned_once(test)
             known = self.truth(bound, depth - 1) if bound is not None else None
             if known is not None:
                 return known
@@ -87,26 +94,37 @@ class DeviceTests:
         return flag(_said_by(test))
 
     def _stays_none(self, node: cst.BaseExpression) -> bool:
-        """``scaler = None``, and anything else only where the program runs on other devices."""
+        """``scaler = None``, and anything else only where the program runs on other devices.
+
+        Also ``index = device.index if device.type == "cuda" else None``.
+        """
         if not isinstance(node, cst.Name) or node.value in self._open:
             return False
-        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        bindings = self._tree.bindings(node)
         given = [item.node for item in bindings if not is_name(item.node, "None")]
-        if not given or len(given) == len(bindings):
-            return False
-        if any(item.kind != "assign" for item in bindings):
+        if not given or any(item.kind != "assign" for item in bindings):
             return False
         self._open.add(node.value)  # ``if scaler is not None: scaler = wrap(scaler)``
         try:
-            return all(self._asked(one) is OnXla.NO for one in given if one is not None)
+            others = [one for one in given if one is not None and not self._is_none_here(one)]
+            if len(others) == len(bindings):
+                return False
+            return all(self._asked(one) is OnXla.NO for one in others)
         finally:
             self._open.discard(node.value)
+
+    def _is_none_here(self, node: cst.CSTNode) -> bool:
+        """Whether a choice by the kind of device gives None on XLA devices."""
+        if not isinstance(node, cst.IfExp):
+            return False
+        holds = self.truth(node.test)
+        return holds is not None and is_name(node.body if holds else node.orelse, "None")
 
     def _is_imported(self, node: cst.BaseExpression) -> bool:
         """``FOUND = True`` behind ``import torch_xla`` in a ``try``, else ``FOUND = False``."""
         if not isinstance(node, cst.Name):
             return False
-        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        bindings = self._tree.bindings(node)
         found = [item.node for item in bindings if is_name(item.node, "True")]
         missing = [item.node for item in bindings if is_name(item.node, "False")]
         known = bool(found) and bool(missing) and len(found) + len(missing) == len(bindings)
@@ -123,11 +141,6 @@ class DeviceTests:
             and any(name.partition(".")[0] == "torch_xla" for name in imported(one))
             for one in self._tree.imports
         )
-
-    def _bound(self, name: cst.Name) -> cst.BaseExpression | None:
-        bindings = self._names.lookup(name.value, self._tree.scopes[name]) or []
-        node = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-        return node if isinstance(node, cst.BaseExpression) else None
 
     def _is_torch_xla(self, node: cst.BaseExpression) -> bool:
         """``xm``, which is None where torch_xla is missing, also kept as ``self.xm``."""
@@ -208,7 +221,7 @@ class DeviceTests:
 
     def _is_xla_unless_cpu(self, test: cst.BaseExpression) -> bool:
         """``use_tpu and not cpu``: where that is false, the program runs on something else."""
-        parts = list(_conjoined(test))
+        parts = list(joined(test, cst.And))
         needs = [self._needs_xla(part) for part in parts]
         return any(needs) and all(
             need or self._is_not_cpu(part) for part, need in zip(parts, needs, strict=True)
@@ -243,22 +256,12 @@ class DeviceTests:
         return frozenset(found | ({"backend"} if {"device", "type"} <= found else set()))
 
 
-def _conjoined(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The parts of ``one and another and a third``."""
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
-        yield from _conjoined(test.left)
-        yield from _conjoined(test.right)
-    else:
-        yield test
-
-
 def _said_by(node: cst.BaseExpression) -> str:
     """The last name of an expression: of ``CFG["is_xla"]`` its key."""
     if isinstance(node, cst.Attribute):
         return node.attr.value
-    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
-        index = node.slice[0].slice
-        return _said_by(index.value) if isinstance(index, cst.Index) else ""
+    if isinstance(node, cst.Subscript) and (key := index_of(node)) is not None:
+        return _said_by(key)
     if isinstance(node, cst.SimpleString):
         return str(string(node))
     return node.value if isinstance(node, cst.Name) else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import gpu_programs
+from xladoctor.lint.model import gpu_programs, gpu_scripts
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.loops import OnXla
@@ -114,7 +114,11 @@ class Devices:
     def _function(self, function: Function) -> OnXla | None:
         """What a function's name and its callers say, and the function around it."""
         if function not in self._of_function:
-            if function.owner in self._for_gpus or self._is_defined_elsewhere(function):
+            if (
+                function.owner in self._for_gpus
+                or function in self._of_gpu_scripts
+                or self._is_defined_elsewhere(function)
+            ):
                 self._of_function[function] = OnXla.NO
                 return OnXla.NO
             self._of_function[function] = None  # a function that calls itself
@@ -180,6 +184,24 @@ class Devices:
             for owner, always in named.items()
             if for_others(owner.name) or (always and not self._is_for_xla(owner))
         ).union(found_by_name)
+
+    @functools.cached_property
+    def _of_gpu_scripts(self) -> frozenset[Function]:
+        """What scripts for GPUs do for themselves, of which others take only helpers."""
+        chosen = gpu_programs.chooses_gpu(self._tree, self._names)
+        scripts = {self._tree.module_of(node) for node in chosen}
+        importers = self._names.importers()
+        others = {
+            module
+            for module in self._tree.modules
+            if self._believes(module) or self._serves_xla(module) or importers.get(module)
+        }
+        alone = (
+            gpu_scripts.left_alone(self._tree, self._names, one, others - {one})
+            for one in scripts
+            if not self._believes(one) and not self._serves_xla(one)
+        )
+        return frozenset().union(*alone)
 
     def _is_for_xla(self, owner: Class) -> bool:
         """Whether a file that is for XLA devices, or has a word of them, speaks of a class."""
@@ -293,8 +315,8 @@ class Devices:
                 module not in over and (self._believes(module) or self._serves_xla(module))
             ),
         )
-        # Who imports these has a GPU, then.
-        needy = (x for x in gpu_programs.needs_package(tree) if not self._serves_xla(x))
+        # Who imports these has a GPU, then; a question for XLA is left over from what was copied.
+        needy = (x for x in gpu_programs.needs_package(tree) if x not in self._optional)
         return helped.union(needy)
 
     def is_for_gpus(self, node: cst.CSTNode) -> bool:

@@ -11,6 +11,7 @@ from xladoctor.lint.model.contained import container, dictionary, element_of, un
 from xladoctor.lint.model.dotted import dotted_text, string, text_of
 from xladoctor.lint.model.indexed import taken
 from xladoctor.lint.model.iterators import iterated
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Kind, Value, join
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ class Elements:
             self._evaluator.inside(element, frame)
         text = dotted_text(node.value)
         if text == "os.environ":
-            index = node.slice[0].slice
-            return of_environment(node, index.value if isinstance(index, cst.Index) else None)
+            return of_environment(node, index_of(node))
         found = self._element(node, holder)
         if found.kind is Kind.UNKNOWN and type(node.value) in {cst.Attribute, cst.Call}:
             functions, classes = self._evaluator.by_name.of_table(node)
@@ -54,8 +54,7 @@ class Elements:
 
     def _by_key(self, node: cst.Subscript) -> Value | None:
         """``config["device"]``, ``cfg["DEVICE"]``."""
-        index = node.slice[0].slice if len(node.slice) == 1 else None
-        key = index.value if isinstance(index, cst.Index) else None
+        key = index_of(node)
         if not isinstance(key, cst.SimpleString):
             return None
         guessed = self._evaluator.guess(str(string(key)).lower())
@@ -64,10 +63,9 @@ class Elements:
     def _element(self, node: cst.Subscript, holder: Value) -> Value:
         """What ``holder[...]`` is by what is known of the holder."""
         if holder.kind is Kind.CONTAINER:
-            index = node.slice[0].slice if len(node.slice) == 1 else None
-            if isinstance(index, cst.Slice):
+            if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Slice):
                 return holder
-            number = index.value if isinstance(index, cst.Index) else None
+            number = index_of(node)
             if holder.items is not None and isinstance(number, cst.Integer):
                 place = int(number.value.replace("_", ""), 0)
                 if place < len(holder.items):

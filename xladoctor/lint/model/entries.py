@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.devices import Devices
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Class, Function, Tree
+    from xladoctor.lint.model.syntax import Class, Function
 
 #: Importing it is what makes the backend "xla" of torch.distributed known.
 _XLA_BACKEND = "torch_xla.distributed.xla_backend"
@@ -35,23 +34,14 @@ class Entries:
     """Where the cores of a program begin.
 
     Args:
-        tree: The syntax of the file or files.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         graph: Which function calls which.
         devices: Whether code runs on XLA devices.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        names: Names | LinkedNames,
-        flow: Flow,
-        graph: CallGraph,
-        devices: Devices,
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, graph: CallGraph, devices: Devices) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
         self._graph = graph
         self._devices = devices

@@ -20,17 +20,13 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.entries import Entries
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.guards import Guards
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Tree
 
 
 class EveryCore:
     """What the cores run, from where they begin.
 
     Args:
-        tree: The syntax of the file or files.
-        names: What their names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         graph: Which function calls which.
         entries: Where the cores begin.
         closures: What is run after steps.
@@ -38,23 +34,16 @@ class EveryCore:
     """
 
     def __init__(
-        self,
-        tree: Tree,
-        names: Names | LinkedNames,
-        flow: Flow,
-        graph: CallGraph,
-        entries: Entries,
-        closures: StepClosures,
-        guards: Guards,
+        self, flow: Flow, graph: CallGraph, entries: Entries, closures: StepClosures, guards: Guards
     ) -> None:
-        self._tree = tree
+        self._tree = flow.tree
         self._flow = flow
         self._graph = graph
         self._entries = entries
         self._closures = closures
         self._devices = guards.devices
         self._around = guards.around
-        self._started = StartedIf(tree, names, guards.around)
+        self._started = StartedIf(flow.tree, guards.around)
 
     def entry(self, node: cst.CSTNode) -> Entry | None:
         """Where the cores start that all run a node; None where only other devices come."""

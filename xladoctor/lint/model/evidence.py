@@ -16,7 +16,10 @@ import libcst as cst
 from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.helpers import losses_in
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import Function
+from xladoctor.lint.model.taken import names_set
 from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
@@ -161,7 +164,7 @@ class Evidence:
         for node in self._tree.nodes(cst.Assign, cst.AugAssign) if found else ():
             # Reads that stand before ``loss = a_loss + b_loss`` are of the step before.
             names = found.get(self._home(node))
-            if names is not None and names & set(_bound(node)):
+            if names is not None and names & names_set(node):
                 names.update(_terms(node.value))
         return {home: frozenset(names) for home, names in found.items()}
 
@@ -172,7 +175,7 @@ class Evidence:
             assert isinstance(node, cst.Assign)
             home = self._home(node)
             names = {*self._differentiated.get(home, ()), *self._returned.get(home, ())}
-            held = _dictionary(node.value) if names & set(_bound(node)) else None
+            held = _dictionary(node.value) if names & names_set(node) else None
             if held is not None:
                 found.setdefault(home, {})[held] = node.value
         return found
@@ -186,7 +189,9 @@ class Evidence:
             home, given = self._home(node), node.value
             if not isinstance(home, Function) or home.name != _COMPUTES or home.owner is None:
                 continue
-            found.setdefault(home, set()).update(_first_of(given))
+            losses = losses_in(given) if given is not None else ()
+            names = (loss.value for loss in losses if isinstance(loss, cst.Name))
+            found.setdefault(home, set()).update(names)
         return {home: frozenset(names) for home, names in found.items()}
 
     @functools.cached_property
@@ -246,38 +251,16 @@ def _backward_of(call: cst.Call) -> Iterator[str]:
         yield source.value
 
 
-def _first_of(given: cst.BaseExpression | None) -> Iterator[str]:
-    """``loss`` of ``return (loss, outputs) if return_outputs else loss``."""
-    if isinstance(given, cst.IfExp):
-        yield from _first_of(given.body)
-        yield from _first_of(given.orelse)
-    elif isinstance(given, cst.Tuple) and given.elements:
-        yield from _first_of(given.elements[0].value)
-    elif isinstance(given, cst.Name):
-        yield given.value
-
-
 def _dictionary(value: cst.BaseExpression) -> str | None:
     """``losses`` of ``losses["total"]`` and ``losses.pop("total")``."""
     if isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute) and value.args:
         taken = value.func.attr.value in {"pop", "get"}
-        return dotted_text(value.func.value) if taken and _is_text(value.args[0].value) else None
-    if isinstance(value, cst.Subscript) and len(value.slice) == 1:
-        index = value.slice[0].slice
-        named = isinstance(index, cst.Index) and _is_text(index.value)
-        return dotted_text(value.value) if named else None
-    return None
-
-
-def _is_text(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.SimpleString)
-
-
-def _bound(node: cst.Assign | cst.AugAssign) -> Iterator[str]:
-    targets = [node.target] if isinstance(node, cst.AugAssign) else [t.target for t in node.targets]
-    for target in targets:
-        if isinstance(target, cst.Name):
-            yield target.value
+        held, key = value.func.value, value.args[0].value if taken else None
+    elif isinstance(value, cst.Subscript):
+        held, key = value.value, index_of(value)
+    else:
+        return None
+    return dotted_text(held) if isinstance(key, cst.SimpleString) else None
 
 
 def _terms(node: cst.BaseExpression) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import libcst as cst
+
 from xladoctor.findings import Applicability, Edit, Fix, Position
 from xladoctor.lint.effects import Effects
 from xladoctor.lint.model import edits
@@ -12,11 +14,10 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.file_code import FileCode
 from xladoctor.lint.model.loops import LoopKind, OnXla
 from xladoctor.lint.model.problems import Place, Problem
+from xladoctor.lint.model.trials import asks_for_script
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    import libcst as cst
 
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.calls import CallSite
@@ -27,6 +28,14 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 #: What a step is taken by, on all cores together.
 _STEPS_OF_XLA = (f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients")
+#: How folders of unit tests are called, and how far above a file one is looked for.
+_TESTS = frozenset({"tests", "test", "testing"})
+_FOLDERS = 4
+
+
+def _is_of_tests(part: Part) -> bool:
+    folders = part.unit.filename.replace("\\", "/").split("/")[:-1]
+    return not _TESTS.isdisjoint(folders[-_FOLDERS:])
 
 
 class FileModel(FileCode):
@@ -89,6 +98,13 @@ class FileModel(FileCode):
         """Which of "lightning", "accelerate" and "transformers" it, or what imports it, uses."""
         above = self._program.above(self._part)
         return frozenset().union(*map(self._program.frameworks, (self._part, *above)))
+
+    def holds_copy_of(self, *packages: str) -> bool:
+        """Whether the project holds one of these packages itself, and the file imports that.
+
+        What newer releases of it have lost is nothing to the file.
+        """
+        return not self._part.unit.imports.keys().isdisjoint(packages)
 
     @functools.cached_property
     def led_by(self) -> frozenset[str]:
@@ -248,8 +264,19 @@ class FileModel(FileCode):
         return devices.runs(node)
 
     def in_unit_test(self, node: cst.CSTNode) -> bool:
-        """Whether a node stands in a unit test: what it reads, it reads on purpose."""
+        """Whether a node stands in a unit test: what it reads, it reads on purpose.
+
+        Also in a function of a file beside tests that is no script.
+        """
+        if self._is_beside_tests and self.function_of(node) is not None and self.is_here(node):
+            return True
         return self._regions.tests.hold(node)
+
+    @functools.cached_property
+    def _is_beside_tests(self) -> bool:
+        """Whether it stands in a folder of tests, and neither it nor others run it as a program."""
+        parts = (self._part, *self._program.above(self._part))
+        return all(map(_is_of_tests, parts)) and not any(map(asks_for_script, self.nodes(cst.If)))
 
     def guards(self, node: cst.CSTNode) -> Sequence[Guard]:
         """The conditions around a node within its function, innermost first, early returns too."""

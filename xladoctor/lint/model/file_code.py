@@ -9,11 +9,12 @@ import libcst as cst
 
 from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.library import builtin
-from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.dotted import dotted_text, is_name, string
 from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.model.spelling import Spelling
 from xladoctor.lint.model.syntax import Class
+from xladoctor.lint.model.taken import Taken, taken
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -149,6 +150,21 @@ class FileCode:
         """
         return [self._program.sites[call] for call in self._regions.graph.reached(node)]
 
+    def calls_in(self, node: cst.CSTNode) -> Sequence[CallSite]:
+        """The calls that stand in a node, in source order; none in the functions that they run."""
+        dead = self._program.tree.unreached
+        return [self.call(one) for one in self.within(node, cst.Call) if one not in dead]
+
+    def calls_between(self, first: cst.CSTNode, last: cst.CSTNode) -> Sequence[CallSite]:
+        """The calls between two nodes of a function, in source order; none of functions in it."""
+        order, function = self.tree.order, self.function_of(first)
+        places = (order[first], order[last])
+        return [
+            call
+            for call in self.calls()
+            if call.function is function and places[0] < order[call.node] < places[1]
+        ]
+
     def is_here(self, node: cst.CSTNode) -> bool:
         """Whether a node is of this file (and not of a linked one)."""
         return node in self.tree.scopes
@@ -195,13 +211,27 @@ class FileCode:
 
     def bindings(self, name: str, node: cst.CSTNode) -> Sequence[Binding]:
         """The ways in which a name gets its meaning at a node, in source order."""
-        scope = self._program.tree.scopes[node]
-        return self._program.names.lookup(name, scope) or []
+        return self._program.tree.scopes[node].lookup(name) or ()
 
     def assigned_to(self, name: cst.Name) -> Sequence[cst.BaseExpression]:
         """What is assigned to a name where it stands, whatever else it is bound to."""
         made = (item.node for item in self.bindings(name.value, name) if item.kind == "assign")
         return [node for node in made if isinstance(node, cst.BaseExpression)]
+
+    def taken(self, target: cst.CSTNode) -> Taken | None:
+        """The assignment or the loop whose target a node is, or is a part of."""
+        return taken(self._program.tree, target)
+
+    def made_of(self, name: cst.Name) -> Sequence[cst.BaseExpression | None]:
+        """What each binding of a name assigns: its value, or the whole that is taken apart."""
+        return [self.assigned_by(item) for item in self.bindings(name.value, name)]
+
+    def assigned_by(self, item: Binding) -> cst.BaseExpression | None:
+        """What a binding assigns: its value, or the whole of which it takes a part."""
+        if item.kind == "assign" and isinstance(item.node, cst.BaseExpression):
+            return item.node
+        part = self.taken(item.node) if item.kind == "other" else None
+        return part.value if part is not None and isinstance(part.line, cst.Assign) else None
 
     def is_parameter(self, name: cst.Name) -> bool:
         """Whether a name is a parameter, whatever else it is bound to."""
@@ -209,9 +239,7 @@ class FileCode:
 
     def assigned_once(self, name: cst.Name) -> cst.BaseExpression | None:
         """What a name is bound to where it stands, if that is one assignment alone."""
-        bindings = self.bindings(name.value, name)
-        node = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
-        return node if isinstance(node, cst.BaseExpression) else None
+        return self._program.tree.assigned_once(name)
 
     def literal(self, node: cst.BaseExpression) -> object:
         """The Python value of a literal, of a name bound once to one, or ``NotImplemented``."""
@@ -273,6 +301,11 @@ class FileCode:
     def kept(self, owner: Class) -> Mapping[str, Sequence[cst.BaseExpression]]:
         """What the methods of a class assign to the attributes of ``self``, by their names."""
         return self._program.kept(owner)
+
+    def kept_in(self, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
+        """All that the methods of its class give to ``self.x``; nothing of another's attribute."""
+        owner = self.class_around(node) if is_name(node.value, "self") else None
+        return () if owner is None else self.kept(owner).get(node.attr.value, ())
 
     def bases(self, owner: Class) -> set[str]:
         """The last parts of the names of a class's bases ("LightningModule")."""

@@ -98,6 +98,15 @@ TRAINER_STEPS = frozenset(
     {"compute_loss", "training_step", "_training_step", "_maybe_log_save_evaluate"}
 )
 TRAINER_EVALS = frozenset({"prediction_step"})
+#: Base classes, and what is called of them for each batch of training and of an evaluation.
+HOOKS = (
+    (LIGHTNING_MODULES, LIGHTNING_STEPS, LIGHTNING_EVALS),
+    (LIGHTNING_CALLBACKS, LIGHTNING_STEPS, LIGHTNING_EVALS),
+    (TRAINERS, TRAINER_STEPS, TRAINER_EVALS),
+    (TRAINER_CALLBACKS, TRAINER_CALLBACK_STEPS, TRAINER_CALLBACK_EVALS),
+)
+#: The packages that Lightning is.
+LIGHTNING_PACKAGES = ("lightning", "pytorch_lightning", "lightning_fabric")
 #: Lightning's names for strategies and accelerators, which only run on XLA devices.
 LIGHTNING_FOR_XLA = frozenset(
     {

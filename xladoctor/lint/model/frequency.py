@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.loops import Loop
-    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.regions import Regions
-    from xladoctor.lint.model.syntax import Tree
 
 _DEPTH = 3
 
@@ -30,17 +28,13 @@ class Frequency:
     """Counts the iterations of loops by what they go over.
 
     Args:
-        tree: The syntax.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         regions: Its loops.
     """
 
-    def __init__(
-        self, tree: Tree, names: Names | LinkedNames, flow: Flow, regions: Regions
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, regions: Regions) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
         self._regions = regions
 
@@ -143,7 +137,7 @@ class Frequency:
         """A number that is written, or bound once; else how the code calls it."""
         text = dotted_text(node)
         if isinstance(node, cst.Name):
-            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            bindings = self._tree.bindings(node)
             if len(bindings) == 1 and isinstance(bindings[0].node, cst.Integer):
                 return self._number(bindings[0].node)
         if isinstance(node, cst.Integer):

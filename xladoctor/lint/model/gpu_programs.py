@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import imported, string
+from xladoctor.lint.model.calls import given
+from xladoctor.lint.model.dotted import imported, text_of
 from xladoctor.lint.model.syntax import Function, walk
 
 if TYPE_CHECKING:
@@ -64,13 +65,12 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
     """The other calls that name a GPU as the device: ``x.to("cuda")``, ``set_device(rank)``."""
     for call in tree.calls:
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
-        given = [
-            argument.value
+        named = any(
+            _is_gpu(argument.value)
             for number, argument in enumerate(call.args)
             if (number == 0 and argument.keyword is None)
             or (argument.keyword is not None and argument.keyword.value == "device")
-        ]
-        named = any(_is_gpu(value) for value in given)
+        )
         asked = method in {"to", "set_device", "synchronize", "current_device"} or named
         name = names.resolve(call.func) or "" if asked else ""
         takes = (method == "to" and not name) or name.startswith("torch.")
@@ -81,10 +81,12 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
 
 def _trains_on_gpus(call: cst.Call, names: Names | LinkedNames) -> bool:
     """``Fabric(accelerator="cuda")`` and ``Trainer(accelerator="gpu")`` of Lightning."""
-    named = (x for x in call.args if x.keyword is not None and x.keyword.value == "accelerator")
-    given = [x.value for x in named]
-    if not any(isinstance(x, cst.SimpleString) and string(x) in _GPUS for x in given):
-        return False
+    asked = text_of(given(call, None, "accelerator"))
+    return asked in _GPUS and _is_runner(call, names)
+
+
+def _is_runner(call: cst.Call, names: Names | LinkedNames) -> bool:
+    """``Fabric(...)`` and ``Trainer(...)`` of Lightning."""
     package, _, rest = (names.resolve(call.func) or "").partition(".")
     return package in _FRAMEWORKS and rest.rpartition(".")[2] in _RUNNERS
 
@@ -97,39 +99,25 @@ def divides_over_gpus(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Mo
     """
     found: dict[cst.Module, bool] = {}
     for call in tree.calls:
-        package, _, rest = (names.resolve(call.func) or "").partition(".")
-        if package not in _FRAMEWORKS or rest.rpartition(".")[2] not in _RUNNERS:
+        if not _is_runner(call, names):
             continue
-        given = {x.keyword.value: x.value for x in call.args if x.keyword is not None}
-        strategy = given.get("strategy")
-        asked = given.get("accelerator")
-        known = not isinstance(asked, cst.SimpleString) or string(asked) in {*_GPUS, "auto"}
-        over = (
-            known
-            and strategy is not None
-            and all(_is_over_gpus(x, names) for x in _written(tree, names, strategy))
-        )
+        strategy = given(call, None, "strategy")
+        known = text_of(given(call, None, "accelerator")) in {None, *_GPUS, "auto"}
+        over = known and all(_is_over_gpus(x, names) for x in _written(tree, strategy))
         module = tree.module_of(call)
         found[module] = found.get(module, True) and over
     yield from (module for module, over in found.items() if over)
 
 
-def _written(
-    tree: Tree, names: Names | LinkedNames, node: cst.BaseExpression
-) -> Iterator[cst.CSTNode | None]:
-    """An expression, or all that its name may be."""
-    if not isinstance(node, cst.Name):
-        yield node
-        return
-    bindings = names.lookup(node.value, tree.scopes[node]) or []
-    if not bindings:
-        yield None
-    yield from (item.node if item.kind == "assign" else None for item in bindings)
+def _written(tree: Tree, node: cst.BaseExpression | None) -> list[cst.CSTNode | None]:
+    """An expression, or all that its name may be; None for what is not written."""
+    bindings = tree.bindings(node) if isinstance(node, cst.Name) else ()
+    return [item.node if item.kind == "assign" else None for item in bindings] or [node]
 
 
 def _is_over_gpus(node: cst.CSTNode | None, names: Names | LinkedNames) -> bool:
-    if isinstance(node, cst.SimpleString):
-        return str(string(node)).startswith(_NAMED_OVER_GPUS)
+    if (text := text_of(node)) is not None:
+        return text.startswith(_NAMED_OVER_GPUS)
     made = names.resolve(node.func) if isinstance(node, cst.Call) else None
     return (made or "").rpartition(".")[2] in _OVER_GPUS
 
@@ -236,7 +224,7 @@ def _is_gpu(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.FormattedString):
         first = node.parts[0] if node.parts else None
         return isinstance(first, cst.FormattedStringText) and first.value.startswith("cuda")
-    return isinstance(node, cst.SimpleString) and str(string(node)).startswith("cuda")
+    return (text_of(node) or "").startswith("cuda")
 
 
 def _is_default(tree: Tree, node: cst.CSTNode) -> bool:

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Function
 
 #: By type and not by isinstance, which LibCST's abstract classes make slow.
 _FUNCTION_TYPES = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
@@ -34,24 +33,16 @@ class Guards:
     """Finds the conditions around a node.
 
     Args:
-        tree: The file's syntax.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         callers: The calls of a function, and those that have it run later.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        names: Names | LinkedNames,
-        flow: Flow,
-        callers: Callable[[Function], Sequence[cst.Call]],
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, callers: Callable[[Function], Sequence[cst.Call]]) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
         self._known: dict[cst.CSTNode, tuple[Guard, ...]] = {}
-        self.devices = Devices(tree, names, self.around, callers, flow.belief.believes)
+        self.devices = Devices(flow.tree, flow.names, self.around, callers, flow.belief.believes)
 
     def around(self, node: cst.CSTNode) -> Sequence[Guard]:
         """All conditions around a node within its function, innermost first."""
@@ -142,7 +133,7 @@ class Guards:
     def _guard(self, node: cst.CSTNode, written: cst.BaseExpression, *, when: bool) -> Guard:
         inside = when
         asked, when = without_not(written, when=when)
-        test, holds = meant(self._names, self._tree, asked, when=when)
+        test, holds = meant(self._tree, asked, when=when)
         refused = not inside and _refuses(node)
         master = self._master(test, when=holds, refused=refused)
         if master is None and test is not asked:  # by its name alone: ``is_master = first()``
@@ -183,7 +174,7 @@ class Guards:
             return Kind.NOT_MASTER
         if kind is Kind.IS_MASTER or not isinstance(test, cst.Name):
             return kind
-        bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
+        bindings = self._tree.bindings(test)
         given = [one.node for one in bindings if not is_name(one.node, "False")]
         masters = [
             isinstance(one, cst.BaseExpression) and self._flow.value(one).kind is Kind.IS_MASTER

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, text_of
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.model.syntax import walk
 
 if TYPE_CHECKING:
@@ -20,6 +21,18 @@ def returned(function: Function) -> Iterator[cst.BaseExpression]:
     for part in walk(function.node.body, into_functions=False):
         if isinstance(part, cst.Return) and part.value is not None:
             yield part.value
+
+
+def losses_in(given: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """The loss in what a step gives back: ``loss``, ``{"loss": loss}``, ``(loss, outputs)``."""
+    if isinstance(given, cst.IfExp):
+        yield from losses_in(given.body)
+        yield from losses_in(given.orelse)
+    elif isinstance(given, cst.Dict):
+        pairs = (item for item in given.elements if isinstance(item, cst.DictElement))
+        yield from (item.value for item in pairs if text_of(item.key) == "loss")
+    else:
+        yield next(each_in(given), given)
 
 
 def only_returned(function: Function) -> cst.BaseExpression | None:

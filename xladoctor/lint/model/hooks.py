@@ -155,7 +155,7 @@ class Hooks:
         owner = function.owner
         if owner is None:
             return None
-        for bases, steps, evals in _HOOKS:
+        for bases, steps, evals in frameworks.HOOKS:
             of_trainer = bases is frameworks.TRAINERS
             if function.name in steps | evals and (
                 self.is_trainer(owner) if of_trainer else self.inherits(owner, bases)
@@ -347,18 +347,6 @@ def _given_to_layer(call: cst.Call, method: Function) -> str:
     if not inner or first is None or first.keyword is not None:
         return ""
     return first.value.value if isinstance(first.value, cst.Name) else ""
-
-
-_HOOKS = (
-    (frameworks.LIGHTNING_MODULES, frameworks.LIGHTNING_STEPS, frameworks.LIGHTNING_EVALS),
-    (frameworks.LIGHTNING_CALLBACKS, frameworks.LIGHTNING_STEPS, frameworks.LIGHTNING_EVALS),
-    (frameworks.TRAINERS, frameworks.TRAINER_STEPS, frameworks.TRAINER_EVALS),
-    (
-        frameworks.TRAINER_CALLBACKS,
-        frameworks.TRAINER_CALLBACK_STEPS,
-        frameworks.TRAINER_CALLBACK_EVALS,
-    ),
-)
 
 
 def _one_of(classes: frozenset[Class]) -> Value:

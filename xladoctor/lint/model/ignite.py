@@ -20,8 +20,6 @@ PACKAGE = "ignite"
 BACKEND = "xla-tpu"
 SPAWN = "ignite.distributed.spawn"
 PARALLEL = "ignite.distributed.Parallel"
-#: ``idist.initialize(backend)``: the process was started by something else.
-JOIN = "ignite.distributed.initialize"
 #: What a function that is started so gets first.
 CORE = Value(Kind.CORE_NUMBER, certain=True, local=True)
 

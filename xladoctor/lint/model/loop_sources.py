@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import LoopNode, Tree
+    from xladoctor.lint.model.syntax import LoopNode
     from xladoctor.lint.model.values import Value
 
 _DEPTH = 3
@@ -28,14 +27,12 @@ class LoopSources:
     """Answers for loops.
 
     Args:
-        tree: The syntax of the file or files.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
 
     def over_batches(self, node: LoopNode) -> bool:
@@ -74,7 +71,7 @@ class LoopSources:
 
     def _passed_on(self, name: cst.Name) -> Iterator[cst.BaseExpression]:
         """``batches = enumerate(loader)``, ``with tqdm(loader) as batches``: what it is made of."""
-        bindings = self._names.lookup(name.value, self._tree.scopes[name]) or ()
+        bindings = self._tree.bindings(name)
         order = self._tree.order
         before = [item for item in bindings if order.get(item.node, 0) < order[name]]
         for binding in before[-1:]:  # of a name that is used again, the last one

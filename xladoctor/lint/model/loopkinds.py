@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import LoopNode, Tree
+    from xladoctor.lint.model.syntax import LoopNode
     from xladoctor.lint.model.unit_tests import UnitTests
 
 #: Words of what a program is run with, once for each.
@@ -35,34 +34,25 @@ class Loops:
     """The loops of a file and their kinds.
 
     Args:
-        tree: The file's syntax.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         graph: Which function calls which.
         tests: What stands in unit tests, whose loops are no training.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        names: Names | LinkedNames,
-        flow: Flow,
-        graph: CallGraph,
-        tests: UnitTests,
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, graph: CallGraph, tests: UnitTests) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
         self._graph = graph
-        self._nesting = Nesting(tree)
+        self._nesting = Nesting(flow.tree)
         #: The innermost loop around a node, in the same function.
         self.innermost = self._nesting.innermost
         self._around = self._nesting.around
-        self._training = Training(tree, names, flow, graph, self._nesting)
-        self._without = WithoutGradients(tree, names, graph)
+        self._training = Training(flow, graph, self._nesting)
+        self._without = WithoutGradients(flow.tree, flow.names, graph)
         self._tests = tests
-        self._sources = LoopSources(tree, names, flow)
-        self._per_batch = CalledPerBatch(tree, names, flow, self._training)
+        self._sources = LoopSources(flow)
+        self._per_batch = CalledPerBatch(flow, self._training)
 
     @functools.cached_property
     def all(self) -> Sequence[Loop]:

@@ -136,15 +136,6 @@ class Names:
         """The scope of the module."""
         return self._tree.top
 
-    def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
-        """The bindings that a name has when read in a scope."""
-        current: Scope | None = scope
-        while current is not None:
-            if name in current.bindings and not (current.is_class and current is not scope):
-                return current.bindings[name]
-            current = current.parent
-        return None
-
     def definition(self, node: cst.BaseExpression) -> Function | Class | None:
         """The function or class, here or in a linked file, that an expression surely means."""
         linked = self.linked(node)
@@ -153,7 +144,7 @@ class Names:
             return names._defined(names._left(name))  # noqa: SLF001
         if type(node) is not cst.Name:
             return None
-        return self._defined(self.lookup(node.value, self._tree.scopes[node]))
+        return self._defined(self._tree.bindings(node))
 
     def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
         """What a linked file binds, once, to the name that an expression means there."""
@@ -182,7 +173,7 @@ class Names:
                 return bindings[-1:]
         return bindings
 
-    def _defined(self, bindings: list[Binding] | None) -> Function | Class | None:
+    def _defined(self, bindings: Sequence[Binding]) -> Function | Class | None:
         if not bindings:
             return None
         last = bindings[-1]
@@ -217,7 +208,7 @@ class Names:
 
     @functools.cached_property
     def _unbound(self) -> Mapping[str, str]:
-        return left_out(self._tree, self.lookup)
+        return left_out(self._tree)
 
     def _raw(self, node: cst.BaseExpression) -> str | None:
         """The dotted name as this file's imports spell it."""
@@ -251,7 +242,7 @@ class Names:
 
     def _meaning(self, name: str, scope: Scope) -> str | None:
         """What a name means in a scope."""
-        bindings = self.lookup(name, scope)
+        bindings = scope.lookup(name)
         if bindings is None:
             return f"builtins.{name}" if name in _BUILTINS else self._unbound.get(name)
         return self._from_bindings(bindings) or self._handed_on(name, bindings)
@@ -297,7 +288,7 @@ class Names:
         """The ``functools.partial`` whose loader a name makes: what it is given counts too."""
         found: list[cst.CSTNode | None] = []
         if isinstance(func, cst.Name):
-            bindings = self.lookup(func.value, self._tree.scopes[func]) or []
+            bindings = self._tree.bindings(func)
             found = [item.node for item in bindings if item.kind == "assign"]
         elif isinstance(func, cst.Attribute):
             found = [*self._modules_kept.get(dotted_text(func) or "", ())]
@@ -378,7 +369,3 @@ class LinkedNames:
     def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
         """See :meth:`Names.assigned_elsewhere`."""
         return self._of(node).assigned_elsewhere(node)
-
-    def lookup(self, name: str, scope: Scope) -> list[Binding] | None:
-        """See :meth:`Names.lookup`."""
-        return self._by_top[scope.top].lookup(name, scope)

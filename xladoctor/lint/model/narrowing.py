@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.conditions import meant
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.conditions import asked_for_none, meant
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, join, likely, of_type
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Narrowing:
 
     def narrowed(self, test: cst.BaseExpression, env: Env, *, when: bool) -> Env:
         """What names hold where ``isinstance(x, torch.Tensor)`` is (not) so: no tensor, if not."""
-        test, when = meant(self._names, self._tree, test, when=when)
+        test, when = meant(self._tree, test, when=when)
         if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And) and when:
             return self.narrowed(test.right, self.narrowed(test.left, env, when=True), when=True)
         if isinstance(test, cst.Comparison):
@@ -77,14 +77,14 @@ def _without_none(test: cst.Comparison, env: Env, *, when: bool) -> Env:
 
     Where it is so, what is a number or something else (``return None``) is the other.
     """
-    operator, other = test.comparisons[0].operator, test.comparisons[0].comparator
-    text = dotted_text(test.left)
-    if len(test.comparisons) > 1 or not is_name(other, "None") or text not in env or text is None:
+    asked = asked_for_none(test)
+    text = dotted_text(asked[0]) if asked is not None else None
+    if asked is None or text is None or text not in env:
         return env
     value = env[text]
-    if not isinstance(operator, cst.Is if when else cst.IsNot):
+    if asked[1] is not when:
         rest = [road for road in value.roads if road.kind is not Kind.NUMBER]
-        if not isinstance(operator, cst.Is | cst.IsNot) or not 0 < len(rest) < len(value.roads):
+        if not 0 < len(rest) < len(value.roads):
             return env
         return {**env, text: likely(functools.reduce(join, rest))}
     return {**env, text: NUMBER} if value.kind in {Kind.CPU_TENSOR, Kind.DEVICE_TENSOR} else env

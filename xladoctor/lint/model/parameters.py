@@ -37,9 +37,8 @@ class Parameters:
     def bind(self, function: Function, frame: Frame, given: dict[str, Value]) -> None:
         """Give parameters what calls give, their defaults, or what is believed of them."""
         params = function.node.params
-        named = [*params.posonly_params, *params.params, *params.kwonly_params]
         of_module = function.owner is not None and self._flow.hooks.is_module(function.owner)
-        for index, param in enumerate(named):
+        for index, param in enumerate(function.declared):
             name = param.name.value
             default = self._flow.evaluator.evaluate(param.default, frame) if param.default else None
             value = given.get(name)

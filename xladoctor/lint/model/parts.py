@@ -122,6 +122,12 @@ def each_in(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         yield node
 
 
+def index_of(node: cst.Subscript) -> cst.BaseExpression | None:
+    """``key`` of ``x[key]``; None of slices, and where several stand in the brackets."""
+    index = node.slice[0].slice if len(node.slice) == 1 else None
+    return index.value if isinstance(index, cst.Index) else None
+
+
 def names_added(made: cst.CSTNode) -> Iterator[cst.Name]:
     """The names in an expression of nothing but sums, products and quotients of names."""
     parts = list(walk(made)) if isinstance(made, cst.BinaryOperation) else []

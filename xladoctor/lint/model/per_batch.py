@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Function
     from xladoctor.lint.model.training import Training
 
 
@@ -25,17 +24,13 @@ class CalledPerBatch:
     """Answers for functions.
 
     Args:
-        tree: The syntax of the file or files.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         training: What calls do for training.
     """
 
-    def __init__(
-        self, tree: Tree, names: Names | LinkedNames, flow: Flow, training: Training
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, training: Training) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
         self._graph = training.graph
         self._around = training.around

@@ -52,7 +52,8 @@ class Unit:
         filename: What it is called; distinct within a program.
         shell: Magics and shell lines of a notebook as (row of the text, line as written).
         imports: Names of modules as its imports spell them ("pkg.utils", ".utils") to the file
-            names of the units that they are.
+            names of the units that they are; "" for packages known as installed (transformers)
+            of which the project holds a copy.
     """
 
     text: str
@@ -229,12 +230,12 @@ class Program:
     @functools.cached_property
     def regions(self) -> Regions:
         """Which loops run what, and who gets through."""
-        return Regions(self.tree, self.names, self.flow)
+        return Regions(self.flow)
 
     @functools.cached_property
     def frequency(self) -> Frequency:
         """How often its loops run."""
-        return Frequency(self.tree, self.names, self.flow, self.regions)
+        return Frequency(self.flow, self.regions)
 
     def follow(self) -> None:
         """Find now what is found when it is asked otherwise: it may be too much, or too deep."""

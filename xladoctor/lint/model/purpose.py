@@ -40,6 +40,8 @@ _TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning"
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
 _CORES = frozenset({"tpu_cores", "num_tpu_cores", "tpu_num_cores"})
+#: What Lightning's Trainer once told of them.
+_ASKED = frozenset({"use_tpu", "on_tpu"})
 #: What programs take of Accelerate that train with it.
 _OF_ACCELERATE = frozenset({"Accelerator", "notebook_launcher", "PartialState"})
 #: What declares an option of a program, what such an option chooses, and what its help says then.
@@ -47,7 +49,7 @@ _OPTIONS = frozenset({"add_argument", "option", "Option", "argument", "Argument"
 _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
 _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 #: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
-_STARTED = "_mp_fn"
+STARTED = "_mp_fn"
 #: What a Trainer does on TPUs alone.
 _OF_TPUS = frozenset({"get_tpu_sampler", "nested_xla_mesh_reduce", "tpu_spmd_dataloader"})
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
@@ -201,7 +203,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         return True
     if any(
         isinstance(node, cst.FunctionDef)
-        and node.name.value == _STARTED
+        and node.name.value == STARTED
         and node.params.params
         and tree.function_of(node) is None
         for node in tree.by_type.get(cst.FunctionDef, ())
@@ -214,10 +216,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         "DistributedType" in imported and _asks_for_xla(tree, names)
     ):
         return True
-    if any(
-        isinstance(node, cst.Attribute) and node.attr.value in LIGHTNING_FOR_XLA
-        for node in tree.by_type.get(cst.Attribute, ())
-    ):
+    if any(map(_is_of_lightning, tree.by_type.get(cst.Attribute, ()))):
         return True
     if any(string(literal) in words for literal in tree.strings):
         return True
@@ -240,6 +239,16 @@ def _is_of_tpus(names: Names, call: cst.Call) -> bool:
     package, *rest = (names.resolve(call.func) or "").split(".")
     own = bool(rest) and (rest[-1] in _OF_TPUS or "xm" in rest[:-1])
     return own and package == "transformers"
+
+
+def _is_of_lightning(node: cst.CSTNode) -> bool:
+    """``strategies.XLAStrategy``, and what modules ask their Trainer: ``self.trainer.use_tpu``."""
+    if not isinstance(node, cst.Attribute):
+        return False
+    held = node.value.attr if isinstance(node.value, cst.Attribute) else node.value
+    return node.attr.value in LIGHTNING_FOR_XLA or (
+        node.attr.value in {*_CORES, *_ASKED} and is_name(held, "trainer")
+    )
 
 
 def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.schedules import Schedules
 from xladoctor.lint.model.syntax import walk
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.guards import Guards
     from xladoctor.lint.model.loops import Guard
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Tree
 
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
 
@@ -27,26 +26,17 @@ class Rarity:
     """Answers for nodes.
 
     Args:
-        tree: The file's syntax.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         guards: The conditions around nodes.
         within: Whether a loop runs whole in each turn of another.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        names: Names | LinkedNames,
-        flow: Flow,
-        guards: Guards,
-        within: Callable[[cst.CSTNode], bool],
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, guards: Guards, within: Callable[[cst.CSTNode], bool]) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._guards = guards
-        self._schedules = Schedules(tree, names, flow, within)
-        self._turns = Turns(tree, flow)
+        self._schedules = Schedules(flow, within)
+        self._turns = Turns(flow)
 
     def rare(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:
         """Whether a node runs only in a few iterations of the loop around it, or on failure.
@@ -142,13 +132,10 @@ class Rarity:
             if when or len(given) != 2 or not isinstance(given[1], cst.SimpleString):
                 return None
             return f"{self._tree.text(given[0]).strip()}.{given[1].raw_value}"
-        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-            operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
-            none = is_name(right, "None")
-            if none and isinstance(operator, cst.Is if when else cst.IsNot):
-                kept = isinstance(test.left, cst.Attribute)
-                return self._tree.text(test.left).strip() if kept else None
-        return None
+        asked = asked_for_none(test)
+        if asked is None or asked[1] is not when or not isinstance(asked[0], cst.Attribute):
+            return None
+        return self._tree.text(asked[0]).strip()
 
     def _on_fault(self, guard: Guard) -> bool:
         """``if not torch.isfinite(loss):`` and ``if loss.isnan().any():``."""

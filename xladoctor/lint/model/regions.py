@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.loops import Guard
-    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import LoopNode, Tree
 
 _DEPTH = 3
@@ -39,28 +38,24 @@ class Regions:
     """Regions of a file, or of several linked ones.
 
     Args:
-        tree: The syntax.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
-        self.graph = CallGraph(tree, flow)
-        self.closures = StepClosures(tree, names, flow, self.graph)
-        self.guards = Guards(tree, names, flow, self.closures.run_by)
-        self._rarity = Rarity(tree, names, flow, self.guards, self._is_within)
+        self.graph = CallGraph(flow)
+        self.closures = StepClosures(flow, self.graph)
+        self.guards = Guards(flow, self.closures.run_by)
+        self._rarity = Rarity(flow, self.guards, self._is_within)
         #: Whether code runs on XLA devices.
         self.devices = self.guards.devices
-        self.entries = Entries(tree, names, flow, self.graph, self.devices)
-        self.cores = EveryCore(
-            tree, names, flow, self.graph, self.entries, self.closures, self.guards
-        )
+        self.entries = Entries(flow, self.graph, self.devices)
+        self.cores = EveryCore(flow, self.graph, self.entries, self.closures, self.guards)
         #: What stands in unit tests.
-        self.tests = UnitTests(tree, flow)
-        self._loops = Loops(tree, names, flow, self.graph, self.tests)
+        self.tests = UnitTests(flow)
+        self._loops = Loops(flow, self.graph, self.tests)
         self._hottest: dict[_Place, Loop | None] = {}
 
     # Loops

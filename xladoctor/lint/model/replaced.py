@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.dotted import assignments, dotted_text, is_name
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.values import Kind, Value
 
@@ -105,23 +107,17 @@ def _always(body: cst.BaseSuite) -> Iterator[cst.CSTNode]:
 
 def _asks_type(test: cst.BaseExpression) -> bool:
     """``isinstance(x, torch.Tensor)``, ``x is not None``: no question of what the key is."""
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
-        compared = test.comparisons[0]
-        return isinstance(compared.operator, cst.IsNot) and is_name(compared.comparator, "None")
+    if (asked := asked_for_none(test)) is not None:
+        return not asked[1]
     return isinstance(test, cst.Call) and dotted_text(test.func) in _ASK_TYPE
 
 
 def _is_place(target: cst.BaseExpression, holder: cst.BaseExpression, key: str) -> bool:
     """``batch[name]`` of the dictionary that is gone over, by the name of the loop."""
     text = dotted_text(holder)
-    if not isinstance(target, cst.Subscript) or text is None or len(target.slice) != 1:
+    if not isinstance(target, cst.Subscript) or text is None:
         return False
-    index = target.slice[0].slice
-    return (
-        dotted_text(target.value) == text
-        and isinstance(index, cst.Index)
-        and is_name(index.value, key)
-    )
+    return dotted_text(target.value) == text and is_name(index_of(target), key)
 
 
 def _is_move(value: cst.BaseExpression) -> bool:

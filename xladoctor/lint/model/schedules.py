@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text, last_name
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.taken import taken
 from xladoctor.lint.model.turns import (
     at_end,
     both_sides,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Tree
 
 #: How many names a length is followed through.
 _DEPTH = 2
@@ -45,24 +44,16 @@ class Schedules:
     """Answers for conditions.
 
     Args:
-        tree: The file's syntax.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
         within: Whether a loop runs whole in each turn of another: over the layers of a model.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        names: Names | LinkedNames,
-        flow: Flow,
-        within: Callable[[cst.CSTNode], bool],
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, within: Callable[[cst.CSTNode], bool]) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
         self._within = within
-        self._settings = Settings(tree, names, flow)
+        self._settings = Settings(flow)
 
     def every_so_often(
         self, test: cst.BaseExpression, when: bool, depth: int = 3, *, steps: bool = False
@@ -97,7 +88,7 @@ class Schedules:
             of_control = last_name(test.value) == "control"
             return when and of_control and test.attr.value in _CONTROLS
         if isinstance(test, cst.Name) and depth:
-            bindings = self._names.lookup(test.value, self._tree.scopes[test]) or []
+            bindings = self._tree.bindings(test)
             return bool(bindings) and any(
                 isinstance(item.node, cst.BaseExpression)
                 and item.kind == "assign"
@@ -111,8 +102,7 @@ class Schedules:
 
         Nor may a loop over ``i`` have.
         """
-        named = (dotted_text(test.left) or "").rpartition(".")[2]
-        if not _first_few(test) or _STEPS.isdisjoint(words(named)):
+        if not _first_few(test) or _STEPS.isdisjoint(words(last_name(test.left))):
             return False
         asking = (cst.If, cst.IfExp, cst.While)
         around = (one for one in self._tree.ancestors(test) if isinstance(one, asking))
@@ -123,26 +113,12 @@ class Schedules:
         if not isinstance(test, cst.Comparison | cst.BinaryOperation):
             return False
         asked = [part for part in walk(test) if isinstance(part, cst.Name)]
-        counted = [
-            [one.node for one in self._names.lookup(name.value, self._tree.scopes[name]) or []]
-            for name in asked
-        ]
-        loops = [[self._loop_of(node) for node in bound] for bound in counted]
-        return any(
-            bound and all(loop is not None and self._within(loop) for loop in bound)
-            for bound in loops
-        )
+        counted = [[one.node for one in self._tree.bindings(name)] for name in asked]
+        return any(bound and all(map(self._is_of_layers, bound)) for bound in counted)
 
-    def _loop_of(self, target: cst.CSTNode) -> cst.CSTNode | None:
-        """The loop whose target a name is, or is a part of."""
-        child = target
-        for parent in self._tree.ancestors(target):
-            if isinstance(parent, cst.For | cst.CompFor):
-                return parent if child is parent.target else None
-            if not isinstance(parent, cst.Tuple | cst.List | cst.Element):
-                return None
-            child = parent
-        return None
+    def _is_of_layers(self, target: cst.CSTNode) -> bool:
+        part = taken(self._tree, target)
+        return part is not None and self._within(part.line)
 
     def _stands_still(self, node: cst.BaseExpression) -> bool:
         """``step % 10`` of a step that nobody counts up, and ``step % 1``: always the same."""
@@ -152,7 +128,7 @@ class Schedules:
             return True
         if not isinstance(node.left, cst.Name):
             return False
-        bindings = self._names.lookup(node.left.value, self._tree.scopes[node.left]) or []
+        bindings = self._tree.bindings(node.left)
         return bool(bindings) and all(
             item.kind == "assign" and isinstance(item.node, cst.Integer) for item in bindings
         )
@@ -160,7 +136,7 @@ class Schedules:
     def _is_one(self, node: cst.BaseExpression) -> bool:
         """``1``, or a name that is given nothing else: ``log_interval = 1``."""
         if isinstance(node, cst.Name):
-            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            bindings = self._tree.bindings(node)
             given = [item.node for item in bindings if item.kind == "assign"]
             return bool(given) and len(given) == len(bindings) and all(map(_one, given))
         return _one(node)
@@ -228,7 +204,7 @@ class Schedules:
                 node = node.left
             if not isinstance(node, cst.Name):
                 break
-            bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            bindings = self._tree.bindings(node)
             made = bindings[0].node if len(bindings) == 1 else None
             if not isinstance(made, cst.BinaryOperation | cst.Call):
                 return False

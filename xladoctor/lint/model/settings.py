@@ -14,8 +14,6 @@ from xladoctor.lint.model.words import words
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Tree
 
 #: How many functions a number is followed through.
 _DEPTH = 2
@@ -43,14 +41,11 @@ class Settings:
     """Answers for names and attributes.
 
     Args:
-        tree: The file's syntax.
-        names: What its names are bound to.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
     """
 
-    def __init__(self, tree: Tree, names: Names | LinkedNames, flow: Flow) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow) -> None:
+        self._tree = flow.tree
         self._flow = flow
 
     def hold(self, node: cst.BaseExpression, depth: int = _DEPTH) -> bool:
@@ -59,7 +54,7 @@ class Settings:
             return _named(node.attr.value) or self._kept(node)
         if not isinstance(node, cst.Name):
             return False
-        bindings = self._names.lookup(node.value, self._tree.scopes[node]) or []
+        bindings = self._tree.bindings(node)
         if not bindings or any(item.kind not in {"assign", "param"} for item in bindings):
             return False
         if _named(node.value):

@@ -37,7 +37,7 @@ class Spelling:
                 for binding in bindings:
                     if binding.kind != "import" or not binding.dotted:
                         continue
-                    if self._names.lookup(name, scope) is not bindings:
+                    if scope.lookup(name) is not bindings:
                         continue
                     if current is scope and order[binding.node] > order[node]:
                         continue

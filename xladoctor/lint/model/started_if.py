@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from xladoctor.lint.model.loops import Entry, Guard
-    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Tree
 
 
@@ -22,18 +21,15 @@ class StartedIf:
 
     Args:
         tree: The syntax of the file or files.
-        names: What their names are bound to.
         guards: The conditions around a node within its function.
     """
 
     def __init__(
         self,
         tree: Tree,
-        names: Names | LinkedNames,
         guards: Callable[[cst.CSTNode], Sequence[Guard]],
     ) -> None:
         self._tree = tree
-        self._names = names
         self._guards = guards
         self._known: frozenset[tuple[str, bool]] | None = None
 
@@ -90,7 +86,7 @@ class StartedIf:
             if isinstance(parent, cst.Attribute) and parent.attr is part:
                 continue
             held = isinstance(parent, cst.Attribute | cst.Subscript)
-            for binding in self._names.lookup(part.value, self._tree.scopes[part]) or ():
+            for binding in self._tree.bindings(part):
                 if binding.kind == "param" and held:
                     continue
                 if binding.kind == "param" or self._tree.function_of(binding.node) is not None:

@@ -22,6 +22,7 @@ from xladoctor.lint.model.indexed import put
 from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.narrowing import Narrowing
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.replaced import after, replaced
 from xladoctor.lint.model.unreached import truth
@@ -342,14 +343,13 @@ class Statements:
     def _is_shared(self, name: cst.Name, frame: Frame) -> bool:
         """Whether a function puts something into what its file holds: ``KNOWN[x] = y``."""
         scope = self._flow.tree.scopes[name]
-        bound = self._flow.names.lookup(name.value, scope)
+        bound = scope.lookup(name.value)
         return frame.function is not None and bound is scope.top.bindings.get(name.value, ())
 
 
 def _key(target: cst.Subscript) -> str | None:
     """The text in ``settings["device"]``."""
-    index = target.slice[0].slice if len(target.slice) == 1 else None
-    return text_of(index.value) if isinstance(index, cst.Index) else None
+    return text_of(index_of(target))
 
 
 def _element(target: cst.BaseAssignTargetExpression, iterated: Value) -> Value:

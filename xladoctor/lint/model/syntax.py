@@ -204,6 +204,16 @@ class Tree:
             yield current
             current = self.parents.get(current)
 
+    def bindings(self, name: cst.Name) -> Sequence[Binding]:
+        """The ways in which a name gets its meaning where it stands, in source order."""
+        return self.scopes[name].lookup(name.value) or ()
+
+    def assigned_once(self, name: cst.Name) -> cst.BaseExpression | None:
+        """What a name is bound to where it stands, if that is one assignment alone."""
+        bindings = self.bindings(name)
+        node = bindings[0].node if len(bindings) == 1 and bindings[0].kind == "assign" else None
+        return node if isinstance(node, cst.BaseExpression) else None
+
     def function_of(self, node: cst.CSTNode) -> Function | None:
         """The innermost function that holds the node (for a definition: the one around it)."""
         return self._homes.get(node)

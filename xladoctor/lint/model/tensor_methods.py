@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint import family
-from xladoctor.lint.model import booleans
+from xladoctor.lint.model import booleans, frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import string, text_of
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, likely, on_device
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class TensorMethods:
 
     def evaluate(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         """What ``tensor.method(...)`` gives back."""
-        if name in know.TEXT_METHODS:
+        if name in know.TEXT_METHODS or _takes_flag(node, name):
             return NUMBER  # a key, or a text, after all
         result = self._of_tensor(node, name, receiver, arguments)
         if result.kind not in booleans.TENSORS:
@@ -86,3 +86,9 @@ class TensorMethods:
                     return Value(local=receiver.local)
                 return Value(kind, certain=True, origin=node, local=receiver.local)
         return receiver
+
+
+def _takes_flag(node: cst.Call, name: str) -> bool:
+    """``inputs.get("return_loss")`` of a batch: a flag of Python's beside its tensors."""
+    key = text_of(node.args[0].value) if name in {"get", "pop"} and node.args else None
+    return key in frameworks.FLAGS_OF_BATCHES

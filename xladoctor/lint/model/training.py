@@ -15,9 +15,8 @@ from xladoctor.lint.model.values import Kind
 if TYPE_CHECKING:
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.nesting import Nesting
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Function
 
 #: How many calls deep it may do so.
 _DEPTH = 3
@@ -31,23 +30,15 @@ class Training:
     """Answers for calls.
 
     Args:
-        tree: The syntax of the file or files.
         names: What names are bound to.
         flow: The values of expressions.
         graph: Which function calls which.
         nesting: The loops around calls.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        names: Names | LinkedNames,
-        flow: Flow,
-        graph: CallGraph,
-        nesting: Nesting,
-    ) -> None:
-        self._tree = tree
-        self._names = names
+    def __init__(self, flow: Flow, graph: CallGraph, nesting: Nesting) -> None:
+        self._tree = flow.tree
+        self._names = flow.names
         self._flow = flow
         self.graph = graph
         self.around = nesting.around

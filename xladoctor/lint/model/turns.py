@@ -34,12 +34,11 @@ class Turns:
     """Answers for the branches of a file.
 
     Args:
-        tree: The file's syntax.
-        flow: The values of its expressions.
+        flow: The program, and the values of its expressions.
     """
 
-    def __init__(self, tree: Tree, flow: Flow) -> None:
-        self._tree = tree
+    def __init__(self, flow: Flow) -> None:
+        self._tree = flow.tree
         self._flow = flow
         self._steps: dict[tuple[cst.CSTNode, bool], bool] = {}
         self._taking: dict[tuple[Function, int], bool] = {}

@@ -9,19 +9,18 @@ import libcst as cst
 from xladoctor.lint.model.dotted import LEFT_OUT, LEFT_OUT_CLASSES, LEFT_OUT_TOO, STARS, dotted_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from xladoctor.lint.model.syntax import Binding, Scope, Tree
+    from xladoctor.lint.model.syntax import Tree
 
 
-def left_out(tree: Tree, bound: Callable[[str, Scope], list[Binding] | None]) -> Mapping[str, str]:
+def left_out(tree: Tree) -> Mapping[str, str]:
     """The modules that a file uses and does not import, by the names that it has for them.
 
     ``xm.xla_device()`` behind ``from utilities import *``, in a part of a notebook.
 
     Args:
         tree: The file's syntax.
-        bound: The bindings that a name has when read in a scope.
     """
     found: dict[str, str] = {}
     for node in tree.by_type.get(cst.Attribute, ()):
@@ -31,7 +30,7 @@ def left_out(tree: Tree, bound: Callable[[str, Scope], list[Binding] | None]) ->
             rows = (LEFT_OUT[name], LEFT_OUT_TOO.get(name))
             said = (row for row in rows if row and (not row[1] or node.attr.value in row[1]))
             module, _ = next(said, ("", None))
-            if module and bound(name, tree.scopes[node]) is None:
+            if module and not tree.scopes[node].lookup(name):
                 found[name] = module
     taken = [*_taken_whole(tree)]
     if taken:
@@ -39,12 +38,12 @@ def left_out(tree: Tree, bound: Callable[[str, Scope], list[Binding] | None]) ->
         for node in tree.by_type.get(cst.Name, ()) if handed else ():
             assert isinstance(node, cst.Name)
             unread = node.value not in handed or node.value in found or node not in tree.scopes
-            if not unread and bound(node.value, tree.scopes[node]) is None:
+            if not unread and not tree.bindings(node):
                 found[node.value] = handed[node.value]
         for call in tree.calls:
             name = call.func.value if type(call.func) is cst.Name else ""
             unbound = name in LEFT_OUT_CLASSES and name not in found
-            if unbound and bound(name, tree.scopes[call]) is None:
+            if unbound and not tree.scopes[call].lookup(name):
                 found[name] = LEFT_OUT_CLASSES[name]
     return found
 

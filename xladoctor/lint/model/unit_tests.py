@@ -12,7 +12,7 @@ from xladoctor.lint.model.frameworks import LIGHTNING_EVALS
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.syntax import Class, Function, Tree
+    from xladoctor.lint.model.syntax import Class, Function
 
 #: What classes of tests are built on, by the end of its name: unittest's, absl's, a program's own.
 _TEST_CASE = "TestCase"
@@ -22,12 +22,11 @@ class UnitTests:
     """The tests in a file or files.
 
     Args:
-        tree: The syntax.
         flow: Who calls what, and the bases of classes.
     """
 
-    def __init__(self, tree: Tree, flow: Flow) -> None:
-        self._tree = tree
+    def __init__(self, flow: Flow) -> None:
+        self._tree = flow.tree
         self._flow = flow
 
     def hold(self, node: cst.CSTNode) -> bool:

@@ -50,7 +50,7 @@ class Unpacked:
 
     def _held(self, node: cst.BaseExpression) -> Sequence[cst.Arg] | None:
         if type(node) is cst.Name:
-            made = self._names.lookup(node.value, self._tree.scopes[node]) or []
+            made = self._tree.bindings(node)
             if len(made) != 1 or made[0].kind != "assign" or node.value not in self._uses:
                 return None  # bound in several ways, or in code that never runs
             if self._is_changed(self._uses[node.value], made):
@@ -64,7 +64,7 @@ class Unpacked:
     def _is_changed(self, uses: Sequence[cst.Name], bindings: Sequence[Binding]) -> bool:
         """Whether a dictionary is put to any use by which it may get other entries."""
         for use in uses:
-            if self._names.lookup(use.value, self._tree.scopes[use]) is not bindings:
+            if self._tree.bindings(use) is not bindings:
                 continue
             parent = self._tree.parents[use]
             if type(parent) is cst.Arg and parent.star == "**" and parent.value is use:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 XLA_WORDS = frozenset({"tpu", "tpus", "xla", "torchacc", "neuron", "neuronx"})
 OTHER_WORDS = frozenset(
     [
-        "cuda", "gpu", "gpus", "npu", "hpu", "xpu", "mps", "mlu", "rocm", "hip", "nccl",
-        "sagemaker", "nvidia",
+        "cuda", "gpu", "gpus", "npu", "hpu", "xpu", "mps", "mlu", "musa", "ipu", "ipus", "rocm",
+        "hip", "nccl", "sagemaker", "nvidia", "ipex", "deepspeed",
     ]
 )  # fmt: skip
 #: Words that make a flag of such a word: ``use_tpu``, ``is_torch_xla_available``, ``tpu_found``.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, paired
 from xladoctor.lint.rewrites.closures import shown_as_number
 from xladoctor.lint.rewrites.moves import insert_behind, statement_in
 from xladoctor.lint.rules._exact import in_order
@@ -93,12 +93,7 @@ def _zero_before(model: FileModel, loop: cst.For, name: str) -> cst.BaseExpressi
         statement = line.body[0]
         if not isinstance(statement, cst.Assign) or len(statement.targets) != 1:
             continue
-        target, value = statement.targets[0].target, statement.value
-        pairs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = [(target, value)]
-        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
-            both = zip(target.elements, value.elements, strict=False)
-            pairs = [(one.value, other.value) for one, other in both]
-        for place, given in pairs:
+        for place, given in paired(statement.targets[0].target, statement.value):
             if is_name(place, name):
                 found = given
     plain = isinstance(found, cst.Integer | cst.Float) and model.literal(found) == 0

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.parts import index_of
+
 if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel
@@ -42,8 +44,7 @@ def masked_mean_fix(model: FileModel, read: cst.Subscript) -> Fix | None:
         return None
     tensors = [pair[0].value for pair in pairs if pair is not None]
     mask = next(pair[1] for pair in pairs if pair is not None)
-    bindings = model.bindings(mask.value, mask)
-    made = bindings[0].node if len(bindings) == 1 else None
+    made = model.assigned_once(mask)
     if not isinstance(made, cst.Comparison) or not isinstance(made.left, cst.Name):
         return None
     if made.left.value not in tensors:
@@ -61,7 +62,5 @@ def _masked(node: cst.BaseExpression) -> tuple[cst.Name, cst.Name] | None:
     """``x`` and ``mask`` of ``x[mask]``, if both are plain names."""
     if not isinstance(node, cst.Subscript) or not isinstance(node.value, cst.Name):
         return None
-    if len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
-        return None
-    mask = node.slice[0].slice.value
+    mask = index_of(node)
     return (node.value, mask) if isinstance(mask, cst.Name) else None

@@ -172,7 +172,6 @@ def unused_import(model: FileModel, node: cst.Import | cst.ImportFrom) -> Fix | 
         if not isinstance(bound, cst.Name):
             return None
         for other in model.nodes(cst.Name):
-            assert isinstance(other, cst.Name)
             if other.value == bound.value and other not in own and not _is_import(model, other):
                 return None
     return model.fix("Delete the import", model.remove_statement(node), safe=True)

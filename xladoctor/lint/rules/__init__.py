@@ -45,6 +45,7 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``spmd``, ``frameworks``       SPMD is on; {"lightning", "accelerate", "transformers"}
 ``target``                     torch_xla version to lint for, as a tuple (2, 9)
 ``calls(*names)``              CallSites, all or those of the given dotted names ("a.b.*" too)
+``calls_in(node)``             the calls that stand in a node;  ``calls_between(first, last)``
 ``reached(node)``              the calls in a node and in the functions they run
 ``methods(*names)``            CallSites of ``x.name(...)`` whatever x is
 ``nodes(*types)``              every node of the file (of these types), in source order
@@ -70,6 +71,9 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``linked``                     models of the linted files that it imports or that import it
 ``bindings(name, node)``       the ways in which a name gets its meaning at a node
 ``assigned_to(name)``          what is assigned to a name where it stands
+``made_of(name)``              the same of each binding, or the whole that is taken apart
+``taken(target)``              the line or loop that gives a target its value, and its place there
+``kept_in(attribute)``         all that a class gives to ``self.x``
 ``replace``, ``remove_...``    edits for fixes; ``add_import("import torch_xla")``
 =============================  ============================================================
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.rules._exact import assigned
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         operators = [target.operator for target in leaf.comparisons]
         if any(isinstance(op, cst.Is | cst.IsNot | cst.In | cst.NotIn) for op in operators):
             return False
-        sides = [leaf.left, *(target.comparator for target in leaf.comparisons)]
+        sides = compared(leaf)
         if not any(model.value(side).is_device_tensor for side in sides):
             return False
         # ``t == None`` is Python's own answer

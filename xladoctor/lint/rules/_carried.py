@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules._exact import same_name
 
 if TYPE_CHECKING:
@@ -27,18 +28,14 @@ def carried(model: FileModel, function: Function | None, name: str) -> CallSite 
     """
     if function is None or name not in function.parameters:
         return None
-    if not any(is_name(part, name) for value in returned(function) for part in _parts(value)):
+    if not any(is_name(part, name) for value in returned(function) for part in each_in(value)):
         return None
     for call in model.callers(function):
         given = call.given_to(function, name)
         parent = model.parent(call.node)
         if given is None or not isinstance(parent, cst.Assign):
             continue
-        targets = (part for one in parent.targets for part in _parts(one.target))
+        targets = (part for one in parent.targets for part in each_in(one.target))
         if any(same_name(target, given) for target in targets):
             return call
     return None
-
-
-def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    return [item.value for item in node.elements] if isinstance(node, cst.Tuple) else [node]

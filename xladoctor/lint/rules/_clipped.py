@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Kind
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cores import trainer_of_cores
 from xladoctor.lint.rules._fabric import clips_of_fabric, fabric_of_cores
@@ -102,15 +102,10 @@ def _steps_behind(model: FileModel, call: CallSite, clip: CallSite) -> bool:
 
 def _of_module(model: FileModel, held: cst.BaseExpression) -> bool:
     """``g_opt, d_opt = self.optimizers()``."""
-    bound = model.bindings(held.value, held) if isinstance(held, cst.Name) else ()
-    made = [item.node for item in bound]
+    made = model.made_of(held) if isinstance(held, cst.Name) else ()
     return bool(made) and all(
-        isinstance(node, cst.CSTNode)
-        and any(
-            isinstance(part, cst.Call) and model.call(part).method == "optimizers"
-            for part in walk(node)
-        )
-        for node in made
+        one is not None and any(call.method == "optimizers" for call in model.calls_in(one))
+        for one in made
     )
 
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._environment import key_of
 
@@ -80,8 +79,7 @@ def _parsed(model: FileModel) -> Iterator[Class]:
             name.value
             for call in part.calls(*PARSERS)
             for argument in call.node.args[:1]
-            for name in walk(argument.value)
-            if isinstance(name, cst.Name)
+            for name in model.within(argument.value, cst.Name)
         }
         for other in (part, *part.linked) if named else ():
             yield from (cls for cls in other.classes if cls.name in named)

@@ -212,7 +212,7 @@ def _is_text_of_core(model: FileModel, node: cst.CSTNode) -> bool:
         isinstance(text, cst.FormattedString | cst.BinaryOperation | cst.Call)
         and any(isinstance(part, cst.FormattedString | cst.SimpleString) for part in walk(text))
         and any(tells_core(model, part) for part in walk(text))
-        for text in (item.node for item in model.bindings(node.value, node))
+        for text in model.assigned_to(node)
     )
 
 

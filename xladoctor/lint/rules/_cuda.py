@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, OnXla, walk
-from xladoctor.lint.model.turns import last_of
+from xladoctor.lint.model.turns import leaves
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Function
@@ -51,20 +51,18 @@ def _behind_branch_for_xla(model: FileModel, node: cst.CSTNode) -> bool:
     function = model.function_of(node)
     if function is None or not isinstance(function.node, cst.FunctionDef):
         return False
+    if any(guard.runs is not None for guard in model.guards(node)):
+        return False  # what it asks is not for all devices
     around = set(model.tree.ancestors(node))
     for part in walk(function.node.body, into_functions=False):
         if not isinstance(part, cst.If) or part in around or model.parent(part) not in around:
             continue
-        if model.on_xla(part.body.body[0]) is not OnXla.YES or _leaves(part.body):
+        if model.on_xla(part.body.body[0]) is not OnXla.YES or leaves(part.body):
             continue
-        calls = (one for one in walk(part.body) if isinstance(one, cst.Call))
-        if any((model.name(one.func) or "").startswith("torch_xla.") for one in calls):
+        calls = model.calls_in(part.body)
+        if any((call.name or "").startswith("torch_xla.") for call in calls):
             return True
     return False
-
-
-def _leaves(body: cst.BaseSuite) -> bool:
-    return isinstance(last_of(body), cst.Return | cst.Raise | cst.Continue | cst.Break)
 
 
 def _importers(model: FileModel) -> list[FileModel]:

@@ -81,8 +81,9 @@ def _name_changes(model: FileModel, loop: Loop, name: cst.Name, depth: int) -> b
             if _changes(model, loop, binding.node, depth):
                 return True
         elif binding.kind == "other":
-            over = _for_of(model, binding.node)
-            if over is None:
+            part = model.taken(binding.node)
+            over = part.line if part is not None else None
+            if not isinstance(over, cst.For | cst.CompFor):
                 continue
             # The turns of a denoising loop pick numbers of a schedule, and no batches.
             counts = over is loop.node and loop.kind is LoopKind.STEP
@@ -106,15 +107,3 @@ def _is_counted(model: FileModel, loop: Loop, name: cst.Name) -> bool:
         for part in walk(loop.node.body, into_functions=False)
         if isinstance(part, cst.AugAssign)
     )
-
-
-def _for_of(model: FileModel, target: cst.CSTNode) -> cst.For | cst.CompFor | None:
-    """The loop whose target a name is, or is a part of."""
-    child = target
-    for parent in model.tree.ancestors(target):
-        if isinstance(parent, cst.For | cst.CompFor):
-            return parent if child is parent.target else None
-        if not isinstance(parent, cst.Tuple | cst.List | cst.Element):
-            return None
-        child = parent
-    return None

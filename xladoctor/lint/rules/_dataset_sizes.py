@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.rules._sources import default
+from xladoctor.lint.rules._exact import made_by
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -31,7 +31,7 @@ def divides(model: FileModel, call: CallSite) -> bool:
     dataset, batch = call.argument(0, "dataset"), call.argument(1, "batch_size")
     if dataset is None or batch is None or "sampler" in call.keywords:
         return False
-    made, size = _made(model, dataset), _number(model, batch)
+    made, size = made_by(model, dataset), _number(model, batch)
     if made is None or size is None or size <= 0:
         return False
     samples = _samples(model, made)
@@ -43,7 +43,7 @@ def drops_itself(model: FileModel, call: CallSite) -> bool:
     dataset = call.argument(0, "dataset")
     made: list[cst.CSTNode | None] = [dataset]
     if isinstance(dataset, cst.Name):
-        made = [item.node for item in model.bindings(dataset.value, dataset)]
+        made = [*model.assigned_to(dataset)]
     return any("drop_last" in model.call(x).keywords for x in made if isinstance(x, cst.Call))
 
 
@@ -51,7 +51,7 @@ def _samples(model: FileModel, maker: CallSite) -> int | None:
     name = maker.name or ""
     last = name.rpartition(".")[2]
     if name.startswith("torch.utils.data.") and last == "TensorDataset":
-        tensor = _made(model, maker.positional[0]) if maker.positional else None
+        tensor = made_by(model, maker.positional[0]) if maker.positional else None
         return _rows(model, tensor) if tensor is not None else None
     sizes = _SIZES.get(last) if name.startswith("torchvision.datasets.") else None
     train = maker.argument(1, "train")
@@ -72,16 +72,6 @@ def _rows(model: FileModel, maker: CallSite) -> int | None:
     return _number(model, given) if given is not None else None
 
 
-def _made(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
-    """The call that an expression is, or that its name is bound to once."""
-    if isinstance(node, cst.Name):
-        bindings = model.bindings(node.value, node)
-        if len(bindings) != 1 or not isinstance(bindings[0].node, cst.BaseExpression):
-            return None
-        node = bindings[0].node
-    return model.call(node) if isinstance(node, cst.Call) else None
-
-
 def _number(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> int | None:
     """A number that the program writes down, also as a parameter that all calls leave alone."""
     value = model.literal(node)  # what the command line may change is not settled
@@ -93,7 +83,7 @@ def _number(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> 
     if node.value not in function.parameters:
         return None
     calls = model.callers(function)
-    given = [one.given_to(function, node.value) or default(function, node.value) for one in calls]
+    given = [one.given_to(function, node.value) or function.default(node.value) for one in calls]
     if not calls or any(call.has_star for call in calls):
         return None
     found = {None if one is None else _number(model, one, depth - 1) for one in given}

@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 
 def counts_back(model: FileModel, node: cst.For) -> bool:
     """``reversed(range(steps))``, ``range(steps - 1, -1, -1)``, also within ``tqdm(...)``."""
-    for part in walk(node.iter):
-        if not isinstance(part, cst.Call):
-            continue
+    for part in model.within(node.iter, cst.Call):
         name = model.name(part.func)
         inner = part.args[0].value if part.args else None
         if name == "builtins.reversed" and isinstance(inner, cst.Call):

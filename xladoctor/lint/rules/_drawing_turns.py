@@ -61,9 +61,9 @@ def drawing_turns(model: FileModel) -> Iterator[Problem]:
         told.update(model.tree.ancestors(loop.node))
         yield model.problem(
             loop.node,
-            f"{snippet(model, drawn.node)} takes the device's generator one step further, which "
-            "the read in this loop does not run: nothing ends the graph, so each turn's graph is "
-            "longer than the one before, and is compiled",
+            f"{snippet(model, drawn.node)} advances the device's generator, which the read in "
+            "this loop does not execute: nothing ends the graph, so each turn's graph is longer "
+            "than the one before, and is compiled",
             suggestion="call torch_xla.sync() at the end of the body",
             related=[
                 model.place(drawn.node, "drawn here"),
@@ -112,7 +112,8 @@ def _makes_few(model: FileModel, loop: Loop) -> bool:
     around = [model.loop(loop.node), *(model.loop(call.node) for call in callers)]
     outer = [one for one in around if one is not None and one is not loop]
     ended = any(one.iterates.kind not in PASSIVE or _ends(model, one) for one in outer)
-    return ended and (turns or 0) <= _FEW
+    over_data = loop.iterates.kind is Kind.LOADER  # as many batches as there are data
+    return ended and not over_data and (turns or 0) <= _FEW
 
 
 def _ends(model: FileModel, loop: Loop) -> bool:

@@ -12,6 +12,7 @@ from xladoctor.lint.model import Class, Function, walk
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.knowledge import MODULE_HOLDERS
 from xladoctor.lint.model.words import words
+from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._heads import is_weighted, new_head
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cs
         if isinstance(node, cst.Name):
             waiting.extend(model.assigned_to(node))
         elif isinstance(node, cst.Attribute):
-            waiting.extend(_kept(model, node))
+            waiting.extend(model.kept_in(node))
         elif isinstance(node, cst.IfExp):
             waiting += [node.body, node.orelse]
         elif isinstance(node, cst.Call):
@@ -55,16 +56,6 @@ def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cs
                 waiting.extend(given)
             else:
                 yield node
-
-
-def _kept(model: FileModel, node: cst.Attribute) -> Iterator[cst.BaseExpression]:
-    """What is assigned to ``self.net`` in the class around a node."""
-    text, home = model.tree.text(node).strip(), model.function_of(node)
-    for assign in model.nodes(cst.Assign):
-        function = model.function_of(assign)
-        same = function is not None and home is not None and function.owner is home.owner
-        if same and any(model.tree.text(item.target).strip() == text for item in assign.targets):
-            yield assign.value
 
 
 def _within(model: FileModel, node: cst.Call) -> cst.BaseExpression | None:
@@ -99,10 +90,8 @@ def _given_back(model: FileModel, node: cst.Call) -> list[cst.BaseExpression]:
 def _is_made(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether an expression is a call, or a name that one is bound to."""
     if isinstance(node, cst.Name):
-        bindings = model.bindings(node.value, node)
-        return bool(bindings) and all(
-            item.kind == "assign" and isinstance(item.node, cst.Call) for item in bindings
-        )
+        made = assigned(model, node)
+        return bool(made) and all(isinstance(one, cst.Call) for one in made)
     return isinstance(node, cst.Call) and _within(model, node) is None
 
 

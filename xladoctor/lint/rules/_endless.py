@@ -54,8 +54,7 @@ def _whole_batches(model: FileModel, node: cst.BinaryOperation) -> bool:
         return False
     parts = [node.right]
     if isinstance(node.right, cst.Name):
-        bound = (item.node for item in model.bindings(count, node.right))
-        parts += [item for item in bound if isinstance(item, cst.BaseExpression)]
+        parts += model.assigned_to(node.right)
     return any("batch" in model.tree.text(part) for part in parts)
 
 

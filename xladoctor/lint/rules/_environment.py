@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.parts import index_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -58,6 +60,8 @@ def is_off(model: FileModel, node: cst.CSTNode) -> bool:
     value = node.value if isinstance(node, cst.Assign) else None
     if isinstance(node, cst.Call):
         value = model.call(node).argument(1, "value")
+    if isinstance(value, cst.Call) and model.name(value.func) == "builtins.str" and value.args:
+        value = value.args[0].value
     return value is not None and model.literal(value) in _OFF
 
 
@@ -85,7 +89,6 @@ def is_environ(model: FileModel, node: cst.BaseExpression) -> bool:
 
 def key_of(model: FileModel, node: cst.Subscript) -> str | None:
     """The literal text in ``x["text"]``, or None."""
-    if len(node.slice) != 1 or not isinstance(node.slice[0].slice, cst.Index):
-        return None
-    key = model.literal(node.slice[0].slice.value)
+    index = index_of(node)
+    key = model.literal(index) if index is not None else None
     return key if isinstance(key, str) else None

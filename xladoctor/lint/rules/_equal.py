@@ -13,7 +13,7 @@ from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cores import differs, is_main, starts_anew
-from xladoctor.lint.rules._exact import around, in_order
+from xladoctor.lint.rules._exact import GENERATORS, around, assigned, in_order
 from xladoctor.lint.rules._sources import is_made_in, of_parameter
 
 if TYPE_CHECKING:
@@ -28,10 +28,8 @@ _NOT_WEIGHTS = frozenset({"save", "loader", "bn", "norm", "batchnorm", "batch"})
 _LOADS_FILE = frozenset({"load", "resume", "restore"})
 #: How many calls up a seed is looked for.
 _DEPTH = 3
-#: Libraries, and objects, whose random numbers no weights are drawn from.
-_SOURCES = frozenset(
-    ("torch.Generator", "random.Random", "numpy.random.RandomState", "numpy.random.default_rng")
-)
+#: Objects, and libraries, whose random numbers no weights are drawn from.
+_SOURCES = GENERATORS | {"torch.Generator"}
 _OTHER_NUMBERS = ("numpy.", "random.", "builtins.", "torch.cuda.", "tensorflow.", "jax.")
 
 
@@ -264,12 +262,9 @@ def _made_behind(model: FileModel, call: CallSite) -> bool:
     sent = call.argument(0)
     if not isinstance(sent, cst.Name) or any(model.is_loop(x) for x in around(model, call.node)):
         return False
-    bindings = model.bindings(sent.value, sent)
-    return bool(bindings) and all(
-        binding.kind == "assign"
-        and model.function_of(binding.node) is call.function
-        and in_order(model, call.node, binding.node)
-        for binding in bindings
+    made = assigned(model, sent)
+    return bool(made) and all(
+        model.function_of(one) is call.function and in_order(model, call.node, one) for one in made
     )
 
 

@@ -29,7 +29,7 @@ _GOES_OVER = frozenset(
      "numpy.sort", "numpy.unique"}
 )  # fmt: skip
 #: What makes an object whose methods draw, and what those are called.
-_GENERATORS = frozenset(
+GENERATORS = frozenset(
     {"numpy.random.default_rng", "numpy.random.RandomState", "random.Random", "random.SystemRandom"}
 )
 _DRAWS = frozenset(
@@ -81,6 +81,27 @@ def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
     return values if len(values) == len(model.bindings(name.value, name)) else []
 
 
+def given_last(model: FileModel, name: cst.Name) -> cst.BaseExpression | None:
+    """What a name holds where it stands, of all that its function assigns to it.
+
+    The last assignment before, in a block around the name, if no loop brings back a later one.
+    """
+    order, around_name = model.tree.order, set(around(model, name))
+    bindings = [item for item in model.bindings(name.value, name) if item.node in order]
+    before = [item for item in bindings if order[item.node] < order[name]]
+    last = max(before, key=lambda item: order[item.node], default=None)
+    if last is None or last.kind != "assign" or not isinstance(last.node, cst.BaseExpression):
+        return None
+    outer = list(around(model, last.node))
+    block = next((node for node in outer if isinstance(node, cst.BaseSuite | cst.Module)), None)
+    if block not in around_name or model.function_of(last.node) is not model.function_of(name):
+        return None
+    turns = [x for x in around_name if isinstance(x, cst.For | cst.While) and x not in outer]
+    later = (item.node for item in bindings if order[item.node] > order[name])
+    comes_back = any(loop in turns for node in later for loop in around(model, node))
+    return None if comes_back else last.node
+
+
 def throws_dice(model: FileModel) -> bool:
     """Whether the file draws numbers of Python's or NumPy's at all: ``drawn`` asks for no other."""
     return any(True for _ in model.calls(*(f"{module}*" for module in DICE)))
@@ -116,8 +137,8 @@ def drawn(model: FileModel, node: cst.CSTNode) -> CallSite | None:
 def _throws(model: FileModel, call: CallSite) -> bool:
     """Whether a call draws a number: of a module, or of a generator that the program made."""
     if call.name is not None or call.receiver is None or call.method not in _DRAWS:
-        return (call.name or "").startswith(DICE) and call.name not in _GENERATORS
-    return made_in(model, call.receiver, _GENERATORS) is not None
+        return (call.name or "").startswith(DICE) and call.name not in GENERATORS
+    return made_in(model, call.receiver, GENERATORS) is not None
 
 
 def _draws_tensor(model: FileModel, call: CallSite) -> bool:
@@ -207,21 +228,12 @@ def tossed(model: FileModel, node: cst.CSTNode) -> CallSite | None:
 def _unpacked(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
     """What a name gets of a tuple: ``low, high = box(size)`` of the program's function ``box``."""
     for binding in model.bindings(name.value, name):
-        target = model.parent(binding.node)
-        around_it = model.parent(target) if isinstance(target, cst.Element) else None
-        line = model.parent(around_it) if isinstance(around_it, cst.Tuple | cst.List) else None
-        taken = model.parent(line) if isinstance(line, cst.AssignTarget) else None
-        if not isinstance(around_it, cst.Tuple | cst.List) or not isinstance(taken, cst.Assign):
+        part = model.taken(binding.node)
+        if part is None or not isinstance(part.value, cst.Call) or len(part.places) != 1:
             continue
-        place = next(
-            index for index, one in enumerate(around_it.elements) if one.value is binding.node
-        )
-        value = taken.value
-        made = model.call(value).target if isinstance(value, cst.Call) else None
-        if isinstance(made, Function):
-            yield from _given_back(made, place)
-        elif isinstance(value, cst.Tuple | cst.List) and place < len(value.elements):
-            yield value.elements[place].value
+        made = model.call(part.value).target
+        if isinstance(part.line, cst.Assign) and isinstance(made, Function):
+            yield from _given_back(made, part.places[0])
 
 
 def _given_back(function: Function, place: int | None) -> Iterator[cst.BaseExpression]:
@@ -235,12 +247,8 @@ def _given_back(function: Function, place: int | None) -> Iterator[cst.BaseExpre
 
 def _kept_drawn(model: FileModel, node: cst.Attribute) -> CallSite | None:
     """``self.size = random.choice(sizes)`` in a method that is called again and again."""
-    home = model.function_of(node)
-    owner = home.owner if home is not None else None
-    if owner is None or not isinstance(node.value, cst.Name) or node.value.value != "self":
-        return None
     calls: list[CallSite] = []
-    for made in model.kept(owner).get(node.attr.value, ()):
+    for made in model.kept_in(node):
         function = model.function_of(made)
         if function is not None and function.name != "__init__":
             # An attribute can be made of itself: others are not followed from here.

@@ -14,7 +14,7 @@ from xladoctor.lint.model.knowledge import LOADER_NAME, PICKS
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cuts import gives_cut, is_cut
-from xladoctor.lint.rules._exact import around, indices
+from xladoctor.lint.rules._exact import indices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,13 +125,9 @@ class Batches:
         return bool(_KEPT.search((text or "").rpartition(".")[2]))
 
     def _is_target(self, node: cst.Name) -> bool:
-        return any(
-            any(
-                one is self._loop.node or self._feeds(one) for one in self._for_around(binding.node)
-            )
-            for binding in self._model.bindings(node.value, node)
-            if binding.kind == "other"
-        )
+        taken = (self._model.taken(one.node) for one in self._model.bindings(node.value, node))
+        lines = (part.line for part in taken if part is not None)
+        return any(line is self._loop.node or self._feeds(line) for line in lines)
 
     def _feeds(self, loop: cst.CSTNode) -> bool:
         """``for batch in loader: yield ...`` of a generator that the loop goes over."""
@@ -140,18 +136,6 @@ class Batches:
         text = last_name(loop.iter)
         kind = self._model.value(loop.iter).kind
         return kind is Kind.LOADER or (kind is Kind.UNKNOWN and bool(LOADER_NAME.search(text)))
-
-    def _for_around(self, target: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """The loop whose target a name is a part of."""
-        child = target
-        for parent in around(self._model, target):
-            if isinstance(parent, cst.For | cst.CompFor):
-                if child is parent.target:
-                    yield parent
-                return
-            if not isinstance(parent, cst.Tuple | cst.List | cst.Element | cst.StarredElement):
-                return
-            child = parent
 
     def _sources(self, node: cst.Name) -> Iterator[cst.BaseExpression]:
         """What a name is bound to within the loop."""
@@ -178,17 +162,12 @@ class Batches:
 
     def _unpacked(self, target: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         """``x, y = batch``, ``for k, v in batch.items()``."""
-        for parent in around(self._model, target):
-            if isinstance(parent, cst.Assign):
-                if self._model.hot_loop(parent.value) is self._loop:
-                    yield parent.value
-                return
-            if isinstance(parent, cst.For | cst.CompFor):
-                if parent is not self._loop.node:
-                    yield parent.iter
-                return
-            if isinstance(parent, cst.BaseStatement):
-                return
+        part = self._model.taken(target)
+        if part is None or part.line is self._loop.node:
+            return
+        loop = not isinstance(part.line, cst.Assign)
+        if loop or self._model.hot_loop(part.value) is self._loop:
+            yield part.value
 
     def _given(self, node: cst.Name) -> Iterator[cst.BaseExpression]:
         """What the callers give for a parameter."""

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name, text_of
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules._exact import same_name
-from xladoctor.lint.rules._fixed import assigned, is_fixed, is_of_shape, is_setting
+from xladoctor.lint.rules._fixed import by_constructor, is_fixed, is_of_shape, is_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel
 
@@ -70,7 +72,7 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
     elif isinstance(node, cst.BinaryOperation):
         yield from (node.left, node.right)
     elif isinstance(node, cst.Comparison):
-        yield from (node.left, *(one.comparator for one in node.comparisons))
+        yield from compared(node)
     elif isinstance(node, cst.Subscript):  # ``torch.arange(n)[None, :]``
         yield node.value
         for element in node.slice:
@@ -79,9 +81,8 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
     elif isinstance(node, cst.List | cst.Tuple):  # ``torch.cat([torch.zeros(n), torch.ones(n)])``
         yield from (element.value for element in node.elements)
     elif isinstance(node, cst.Name):
-        for binding in model.bindings(node.value, node):
-            made = assigned(model, binding.node) if binding.kind in {"assign", "other"} else None
-            yield made if made is not None else node  # a way round that ends at the depth
+        # What is not known is a way round that ends at the depth.
+        yield from (node if made is None else made for made in model.made_of(node))
     elif isinstance(node, cst.Call):
         yield from _given(model.call(node))
 
@@ -133,24 +134,16 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
         return isinstance(written, list | tuple) and bool(written)
     if isinstance(data, cst.Subscript):
         return _under_text(model, data)
-    given = _kept(model, data) if isinstance(data, cst.Attribute) else ()
-    return _by_constructor(model, given) and all(_is_list(model, node) for node in given)
-
-
-def _by_constructor(model: FileModel, given: Sequence[cst.CSTNode]) -> bool:
-    """Whether ``__init__`` alone sets what is kept."""
-    functions = {model.function_of(node) for node in given}
-    made = [function is not None and function.name == "__init__" for function in functions]
-    return bool(made) and all(made)
+    given = by_constructor(model, data) if isinstance(data, cst.Attribute) else ()
+    return bool(given) and all(_is_list(model, node) for node in given)
 
 
 def _under_text(model: FileModel, data: cst.Subscript) -> bool:
     """``self.prompt["input_ids"]`` of what ``__init__`` was given, and nobody changes."""
     held = data.value
-    index = data.slice[0].slice if len(data.slice) == 1 else None
-    if not isinstance(held, cst.Attribute) or not isinstance(index, cst.Index):
+    if not isinstance(held, cst.Attribute) or text_of(index_of(data)) is None:
         return False
-    if text_of(index.value) is None or not _by_constructor(model, _kept(model, held)):
+    if not by_constructor(model, held):
         return False
     changed = (
         node.target
@@ -193,18 +186,6 @@ def _is_range(model: FileModel, data: cst.Call) -> bool:
         return isinstance(inner, cst.Call) and _is_range(model, inner)
     ranged = call.name in {"builtins.range", "numpy.arange"} and len(data.args) == 1
     return ranged and is_fixed(model, data.args[0].value)
-
-
-def _kept(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
-    """What the methods of its class give to an attribute of ``self``."""
-    around = (one for one in model.functions_around(node) if one.owner is not None)
-    home = next(around, None)  # also from a function in a method
-    owner = home.owner if home is not None else None
-    if owner is None or home is None or not isinstance(node.value, cst.Name):
-        return ()
-    if node.value.value != next(iter(home.parameters), None):
-        return ()
-    return model.kept(owner).get(node.attr.value, ())
 
 
 def _is_list(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -35,7 +35,7 @@ def is_fixed(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) ->
     if isinstance(node, cst.Name):
         return _name(model, node, depth - 1)
     if isinstance(node, cst.Attribute):
-        return is_setting(node) or _is_kept(model, node)
+        return is_setting(node) or bool(by_constructor(model, node))
     if isinstance(node, cst.Subscript):
         return isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape"
     if isinstance(node, cst.Call):
@@ -74,7 +74,7 @@ def _name(model: FileModel, node: cst.Name, depth: int) -> bool:
             if not _all(model, of_parameter(model, node) or (), depth):
                 return False
             continue
-        made = assigned(model, binding.node) if binding.kind in {"assign", "other"} else None
+        made = model.assigned_by(binding)
         if made is None or not (_is_shape(model, made) or is_fixed(model, made, depth)):
             return False
     return bool(bindings)
@@ -89,28 +89,9 @@ def _is_shape(model: FileModel, node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Call) and model.call(node).method == "size"
 
 
-def assigned(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """What is assigned: the expression itself, or what a tuple of names takes apart."""
-    if not isinstance(node, cst.Name):
-        return node if isinstance(node, cst.BaseExpression) else None
-    for parent in model.tree.ancestors(node):
-        if isinstance(parent, cst.Assign):
-            return parent.value
-        if not isinstance(parent, cst.Tuple | cst.Element | cst.AssignTarget):
-            return None
-    return None
-
-
-def _is_kept(model: FileModel, node: cst.Attribute) -> bool:
-    """``self.size`` that the constructor alone sets."""
-    home = model.function_of(node)
-    owner = home.owner if home is not None else None
-    if owner is None or home is None or not isinstance(node.value, cst.Name):
-        return False
-    if node.value.value != next(iter(home.parameters), None):
-        return False
-    given = model.kept(owner).get(node.attr.value, ())
-    functions = [model.function_of(one) for one in given]
-    return bool(given) and all(
-        function is not None and function.name == "__init__" for function in functions
-    )
+def by_constructor(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
+    """What ``__init__`` gives to ``self.size``; nothing where other methods set it too."""
+    given = model.kept_in(node)
+    functions = {model.function_of(one) for one in given}
+    made = all(function is not None and function.name == "__init__" for function in functions)
+    return given if made else ()

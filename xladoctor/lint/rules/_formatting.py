@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._exact import assigned
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -92,10 +93,9 @@ def _is_text(model: FileModel, node: cst.BaseExpression) -> bool:
         return _TEXT_NAME.search(node.attr.value) is not None  # ``self.fmt``
     if not isinstance(node, cst.Name):
         return False
-    bound = model.bindings(node.value, node)
-    written = [one.node for one in bound if isinstance(one.node, cst.BinaryOperation)]
-    if written and len(written) == len(bound):
-        return all(_is_text(model, one) for one in written)
+    made = assigned(model, node)
+    if made and all(isinstance(one, cst.BinaryOperation) for one in made):
+        return all(_is_text(model, one) for one in made)
     return isinstance(constant(model, node), str)
 
 

@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import CALLBACKS
+from xladoctor.lint.rules._given import entries
 from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
 from xladoctor.lint.rules._sources import the_source
@@ -79,27 +80,11 @@ def _of_trainer(model: FileModel, call: CallSite) -> bool:
 
 
 def unpacked(model: FileModel, call: CallSite) -> Iterator[str]:
-    """The keywords that a call gets from dictionaries in sight: ``generate(ids, **settings)``.
-
-    Also what is put into them one by one: ``settings["num_beams"] = 4``.
-    """
+    """The keywords that a call gets from dictionaries in sight: ``generate(ids, **settings)``."""
     for argument in call.node.args:
         if argument.star == "**":
             yield from (name for name, _ in model.value(argument.value).entries or ())
-            yield from _put_into(model, argument.value)
-
-
-def _put_into(model: FileModel, settings: cst.BaseExpression) -> Iterator[str]:
-    text = dotted_text(settings)
-    for line in model.nodes(cst.Assign) if text is not None else ():
-        assert isinstance(line, cst.Assign)
-        target = line.targets[0].target
-        if not isinstance(target, cst.Subscript) or dotted_text(target.value) != text:
-            continue
-        index = target.slice[0].slice
-        key = model.literal(index.value) if isinstance(index, cst.Index) else None
-        if isinstance(key, str) and model.function_of(line) is model.function_of(settings):
-            yield key
+            yield from (name for name, _ in entries(model, argument.value))
 
 
 def has_settings(model: FileModel, call: CallSite) -> bool:

@@ -56,9 +56,8 @@ def _generators(model: FileModel, loop: Loop) -> Iterator[Function]:
         if isinstance(part, cst.Call):
             yield from _called(model, part)
         elif isinstance(part, cst.Name):
-            for binding in model.bindings(part.value, part):
-                if binding.kind == "assign" and isinstance(binding.node, cst.Call):
-                    yield from _called(model, binding.node)
+            for made in model.assigned_to(part):
+                yield from _called(model, made) if isinstance(made, cst.Call) else ()
     over = loop.node.iter if isinstance(loop.node, cst.For) else None
     for node in () if over is None else (part for part in walk(over)):
         instance = model.value(node).instance if isinstance(node, cst.BaseExpression) else None

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.rules._environment import key_of
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -96,14 +97,10 @@ def _added(
             for one in call.positional:
                 yield from entries(model, one, depth - 1)
     for line in model.nodes(cst.Assign):
-        assert isinstance(line, cst.Assign)
         for target in line.targets:
             place = target.target
-            if not isinstance(place, cst.Subscript) or len(place.slice) != 1:
+            if not isinstance(place, cst.Subscript) or dotted_text(place.value) != text:
                 continue
-            if dotted_text(place.value) != text or model.function_of(line) is not function:
-                continue
-            index = place.slice[0].slice
-            name = model.literal(index.value) if isinstance(index, cst.Index) else None
-            if isinstance(name, str):
+            name = key_of(model, place)
+            if name is not None and model.function_of(line) is function:
                 yield name, line.value

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.conditions import asked_for_none
+from xladoctor.lint.rules._exact import assigned
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Function, Guard
@@ -45,24 +46,17 @@ def _asks_what_master_has(model: FileModel, guard: Guard, function: Function) ->
 
 def _asked(guard: Guard) -> str | None:
     """The name of which a condition asks whether there is one: ``if x``, ``if x is not None``."""
-    test, when = guard.test, guard.when
-    if isinstance(test, cst.Comparison) and is_name(test.comparisons[0].comparator, "None"):
-        operator = test.comparisons[0].operator
-        if not isinstance(operator, cst.Is | cst.IsNot):
-            return None
-        test, when = test.left, when is isinstance(operator, cst.IsNot)
-    return test.value if when and isinstance(test, cst.Name) else None
+    asked = asked_for_none(guard.test)
+    test, when = (guard.test, True) if asked is None else (asked[0], not asked[1])
+    return test.value if when is guard.when and isinstance(test, cst.Name) else None
 
 
 def _of_master(model: FileModel, node: cst.BaseExpression) -> bool:
     """``name if is_master() else None``, also by a name that is bound to it."""
     if isinstance(node, cst.Name):
-        bound = [item.node for item in model.bindings(node.value, node)]
-        known = [one for one in bound if isinstance(one, cst.BaseExpression)]
-        return (
-            bool(bound)
-            and len(known) == len(bound)
-            and all(isinstance(one, cst.IfExp) and _of_master(model, one) for one in known)
+        made = assigned(model, node)
+        return bool(made) and all(
+            isinstance(one, cst.IfExp) and _of_master(model, one) for one in made
         )
     if not isinstance(node, cst.IfExp) or model.literal(node.orelse) not in _NOTHING:
         return False

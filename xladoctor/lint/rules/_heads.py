@@ -110,7 +110,7 @@ def _replaced(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:
     model = model.file_with(call.node)
     kept = model.tree.text(bound.targets[0].target).strip()
     for line in model.nodes(cst.Assign):
-        if model.function_of(line) is not call.function or not isinstance(line, cst.Assign):
+        if model.function_of(line) is not call.function:
             continue
         into = {_holder(model, target.target) for target in line.targets}
         if kept in into:

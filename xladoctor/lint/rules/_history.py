@@ -9,10 +9,11 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind
 from xladoctor.lint.model.helpers import returned
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules._gradients import in_no_grad
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from xladoctor.lint.model import FileModel
 
@@ -73,10 +74,8 @@ def _written(node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Name):
         return True
     if isinstance(node, cst.Subscript):
-        index = node.slice[0].slice
-        if len(node.slice) > 1 or not isinstance(index, cst.Index):
-            return False
-        return isinstance(index.value, cst.SimpleString | cst.Integer) and _written(node.value)
+        key = index_of(node)
+        return isinstance(key, cst.SimpleString | cst.Integer) and _written(node.value)
     return isinstance(node, cst.Attribute) and _written(node.value)
 
 
@@ -163,35 +162,11 @@ def _operands(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         yield node.elt
 
 
-def _bound(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+def _bound(model: FileModel, node: cst.BaseExpression) -> Sequence[cst.BaseExpression]:
     """What is assigned to a name of a function, or to an attribute of its object.
 
-    Of a tuple that is taken apart, the whole where it is not written out.
+    Of what is taken apart, the whole where it is not written out.
     """
     if isinstance(node, cst.Name):
-        for binding in model.bindings(node.value, node):
-            if binding.kind == "assign" and isinstance(binding.node, cst.BaseExpression):
-                yield binding.node
-            elif (whole := _taken_apart(model, binding.node)) is not None:
-                yield whole
-    elif isinstance(node, cst.Attribute):
-        owners = (one.owner for one in model.functions_around(node))
-        owner = next((one for one in owners if one is not None), None)
-        root = node.value.value if isinstance(node.value, cst.Name) else ""
-        if owner is not None and root == "self":
-            yield from model.kept(owner).get(node.attr.value, [])
-
-
-def _taken_apart(model: FileModel, name: cst.CSTNode) -> cst.BaseExpression | None:
-    """``net(x)`` of ``out, aux = net(x)``."""
-    element = model.parent(name)
-    around = model.parent(element) if isinstance(element, cst.Element) else None
-    target = model.parent(around) if isinstance(around, cst.Tuple | cst.List) else None
-    line = model.parent(target) if isinstance(target, cst.AssignTarget) else None
-    if not isinstance(line, cst.Assign) or not isinstance(around, cst.Tuple | cst.List):
-        return None
-    if isinstance(line.value, cst.Tuple | cst.List):
-        place = next(at for at, one in enumerate(around.elements) if one is element)
-        given = line.value.elements
-        return given[place].value if place < len(given) else None
-    return line.value
+        return [made for made in model.made_of(node) if made is not None]
+    return model.kept_in(node) if isinstance(node, cst.Attribute) else ()

@@ -8,6 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.parts import each_in
+from xladoctor.lint.model.taken import names_set, targets
 from xladoctor.lint.rules._history import text_of
 from xladoctor.lint.rules._sources import made_in
 
@@ -145,16 +147,14 @@ def _sets(model: FileModel, node: cst.CSTNode, found: Kept) -> bool:
     """Whether a statement gives the total, or what holds it, another value than a sum with it."""
     if isinstance(node, cst.Del):
         return text_of(model, node.target).startswith(found.root)
-    targets = [one.target for one in node.targets] if isinstance(node, cst.Assign) else []
-    if isinstance(node, cst.AnnAssign):
-        targets = [node.target]
-    parts = [x.value for one in targets if isinstance(one, cst.Tuple) for x in one.elements]
-    written = {text_of(model, one) for one in (*targets, *parts)}
+    if not isinstance(node, cst.Assign | cst.AnnAssign):
+        return False
+    whole = targets(node)
+    written = {text_of(model, x) for one in whole for x in (one, *each_in(one))}
     if written.isdisjoint({found.root, found.total, found.root.partition(".")[0]}):
         return False
-    value = node.value if isinstance(node, cst.Assign | cst.AnnAssign) else None
-    return value is None or all(
-        text_of(model, part) != found.total for part in walk(value) if isinstance(part, cst.Name)
+    return node.value is None or all(
+        text_of(model, part) != found.total for part in model.within(node.value, cst.Name)
     )
 
 
@@ -165,16 +165,7 @@ def made_anew(nodes: Iterable[cst.CSTNode], call: CallSite) -> bool:
     root = (text or "").partition(".")[0]
     emptied = {f"{text}.reset", f"{text}.clear"}
     return text is None or any(
-        root in bound(node) or (isinstance(node, cst.Call) and dotted_text(node.func) in emptied)
+        root in names_set(node)
+        or (isinstance(node, cst.Call) and dotted_text(node.func) in emptied)
         for node in nodes
     )
-
-
-def bound(node: cst.CSTNode) -> Iterator[str]:
-    """The names that an assignment binds, a tuple's left out."""
-    targets: list[cst.BaseExpression] = []
-    if isinstance(node, cst.Assign):
-        targets = [one.target for one in node.targets]
-    elif isinstance(node, cst.AugAssign | cst.AnnAssign):
-        targets = [node.target]
-    yield from (target.value for target in targets if isinstance(target, cst.Name))

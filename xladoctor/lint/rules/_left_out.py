@@ -34,8 +34,8 @@ def samples_left_out(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            f"how many samples {snippet(model, kept)} keeps depends on the batch: every new number "
-            "compiles everything after it again",
+            f"how many samples {snippet(model, kept)} keeps depends on the batch: every new "
+            "number recompiles everything after it",
             suggestion="put zeros where there is nothing, keep all samples, and multiply by the "
             "mask (or use torch.where)",
             related=[loop_place(model, loop)],
@@ -59,19 +59,9 @@ def _is_transposed(model: FileModel, node: cst.BaseExpression) -> bool:
     while isinstance(node, cst.Attribute | cst.Subscript):
         node = node.value
     if isinstance(node, cst.Name):
-        bound = (_bound_to(model, item.node) for item in model.bindings(node.value, node))
-        return any(_zips(model, item) for item in bound)
+        # Also where it is one of several: ``states, rewards = zip(*samples)``.
+        return any(one is not None and _zips(model, one) for one in model.made_of(node))
     return _zips(model, node)
-
-
-def _bound_to(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
-    """What is assigned, where a name is one of several: ``states, rewards = zip(*samples)``."""
-    for parent in model.tree.ancestors(node):
-        if isinstance(parent, cst.Assign):
-            return parent.value
-        if not isinstance(parent, cst.Element | cst.Tuple | cst.List | cst.AssignTarget):
-            break
-    return node
 
 
 def _zips(model: FileModel, node: cst.CSTNode) -> bool:

@@ -154,7 +154,9 @@ def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:
 
     Metrics of torchmetrics are, when Lightning asks them.
     """
-    for call in logs(model, owner):
+    for call, _, own in logs(model):
+        if own is not owner:
+            continue
         synced = call.keywords.get("sync_dist")
         together = synced is not None and model.literal(synced) is not False
         if together or call.has_star:

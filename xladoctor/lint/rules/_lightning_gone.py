@@ -57,7 +57,7 @@ def _passed_no_more(model: FileModel, method: Function) -> Iterator[Problem]:
         if name in gone and param.default is None:
             yield model.problem(
                 param,
-                f"Lightning 2 gives {method.name} no {name} any more: Trainer.fit raises",
+                f"Lightning 2 no longer gives {method.name} {name}: Trainer.fit raises",
                 suggestion=gone[name],
             )
             return  # one change of the line
@@ -66,7 +66,6 @@ def _passed_no_more(model: FileModel, method: Function) -> Iterator[Problem]:
 def gone_attributes(model: FileModel) -> Iterator[Problem]:
     """``self.trainer.use_tpu``, ``trainer.get_model()``, ``self.use_ddp`` of a module."""
     for node in model.nodes(cst.Attribute):
-        assert isinstance(node, cst.Attribute)
         name = node.attr.value
         for of, instead in _attributes().get(name, {}).items():
             holds = _is_trainer if of == _TRAINER else is_own
@@ -82,7 +81,6 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
 def assigned_attributes(model: FileModel) -> Iterator[Problem]:
     """``trainer.checkpoint_callback = saver``: a property of Lightning 2 without a setter."""
     for node in model.nodes(cst.AssignTarget):
-        assert isinstance(node, cst.AssignTarget)
         target = node.target
         if not isinstance(target, cst.Attribute) or target.attr.value not in _read_only():
             continue
@@ -90,8 +88,8 @@ def assigned_attributes(model: FileModel) -> Iterator[Problem]:
             name = target.attr.value
             yield model.problem(
                 target,
-                f"{name} of Lightning 2's Trainer is a property that nobody can assign to: this "
-                "raises AttributeError",
+                f"{name} of Lightning 2's Trainer is a read-only property: this raises "
+                "AttributeError",
                 suggestion=f"use {_read_only()[name]}",
             )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import is_name, string
 from xladoctor.lint.model.frameworks import LIGHTNING_CALLBACKS, LIGHTNING_EVALS, LIGHTNING_STEPS
 from xladoctor.lint.rewrites.lightning import last_parts
 
@@ -151,9 +151,7 @@ def _given_to(
         return NotImplemented
     given = call.given_to(function, name.value)
     if given is None:
-        params = getattr(function.node, "params", None)
-        named = [*params.params, *params.kwonly_params] if params is not None else []
-        given = next((one.default for one in named if one.name.value == name.value), None)
+        given = function.default(name.value)
     return NotImplemented if given is None else model.literal(given)
 
 
@@ -207,11 +205,11 @@ def _part(part: cst.BaseFormattedStringContent, parameter: str, given: str) -> s
     return _spelled(part.expression, parameter, given)
 
 
-def logs(model: FileModel, owner: Class) -> Iterator[CallSite]:
-    """``self.log(...)`` and ``self.log_dict(...)`` in the methods of a module."""
+def logs(model: FileModel) -> Iterator[tuple[CallSite, Function, Class]]:
+    """``self.log(...)`` and ``self.log_dict(...)``, with the method and the class they are in."""
     for call in model.methods("log", "log_dict"):
         function = call.function
-        if function is None or function.owner is not owner or not function.parameters:
+        if function is None or function.owner is None:
             continue
-        if isinstance(call.receiver, cst.Name) and call.receiver.value == function.parameters[0]:
-            yield call
+        if is_name(call.receiver, next(iter(function.parameters), None)):
+            yield call, function, function.owner

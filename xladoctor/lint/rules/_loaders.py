@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DATA_LOADER = "torch.utils.data.DataLoader"
 SAMPLER = "torch.utils.data.DistributedSampler"
-_BATCHES = frozenset({"torch.utils.data.BatchSampler", "torch.utils.data.sampler.BatchSampler"})
+_BATCHES = ("torch.utils.data.BatchSampler",)
 
 #: Words that say "not for training", and beginnings that do ("device" and "values" do not).
 _EVAL_WORDS = frozenset({"val", "dev"})

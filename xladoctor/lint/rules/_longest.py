@@ -10,7 +10,6 @@ from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import only_returned
 from xladoctor.lint.rules._exact import same_name
-from xladoctor.lint.rules._fixed import assigned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,8 +58,7 @@ def filled_up(
 def _made(model: FileModel, function: Function, part: cst.BaseExpression) -> Iterator[cst.Call]:
     made: cst.CSTNode | None = part
     if isinstance(part, cst.Name):
-        bindings = model.bindings(part.value, part)
-        made = bindings[0].node if len(bindings) == 1 else None
+        made = model.assigned_once(part)
         if isinstance(made, cst.BinaryOperation) and isinstance(made.operator, cst.Subtract):
             # ``missing = width - len(row)``, and then ``[0] * missing``.
             yield from _made(model, function, made.left)
@@ -140,16 +138,11 @@ def _is_of_batch(model: FileModel, node: cst.BaseExpression, batch: str, depth: 
         return False
     if node.value == batch:
         return True
-    sources = [_source(model, binding.node) for binding in model.bindings(node.value, node)]
+    sources = model.made_of(node)
     return len(sources) == 1 and any(
         isinstance(part, cst.Name) and _is_of_batch(model, part, batch, depth - 1)
         for part in (walk(sources[0]) if sources[0] is not None and depth else ())
     )
-
-
-def _source(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:
-    """What is assigned: to a name, or to a tuple of names of which this is one."""
-    return assigned(model, node) if isinstance(node, cst.Name | cst.ListComp | cst.Call) else None
 
 
 def varying_length(
@@ -191,8 +184,7 @@ def _is_of_picked(model: FileModel, length: cst.BaseExpression, batch: str) -> b
     """``longest = max(batch, key=width)[0]``, and then ``longest.size(1)``."""
     named = (part for part in walk(length) if isinstance(part, cst.Name))
     for name in named:
-        for binding in model.bindings(name.value, name):
-            made: cst.CSTNode = binding.node
+        for made in model.assigned_to(name):
             while isinstance(made, cst.Subscript):
                 made = made.value
             if isinstance(made, cst.Call) and _picks(model, made, batch):
@@ -253,8 +245,8 @@ def _is_sorted_by_length(model: FileModel, node: cst.BaseExpression, batch: str)
         and call.receiver.value == node.value
         and _is_of_batch(model, call.receiver, batch, _DEPTH)
     ]
-    for binding in model.bindings(node.value, node):
-        made = model.call(binding.node) if isinstance(binding.node, cst.Call) else None
+    for one in model.assigned_to(node):
+        made = model.call(one) if isinstance(one, cst.Call) else None
         given = made.argument(0) if made is not None and made.name == "builtins.sorted" else None
         if made is not None and given is not None and _is_of_batch(model, given, batch, _DEPTH):
             sorts.append(made)
@@ -295,9 +287,7 @@ def _goes_on(model: FileModel, call: CallSite) -> bool:
 
 def _is_of_turn(model: FileModel, length: cst.BaseExpression, batch: str) -> bool:
     """Whether a length is one of what a loop over the batch goes over."""
-    for part in walk(length):
-        if not isinstance(part, cst.Name):
-            continue
+    for part in model.within(length, cst.Name):
         for binding in model.bindings(part.value, part):
             over = next(
                 (one for one in model.tree.ancestors(binding.node) if isinstance(one, cst.For)),
@@ -316,12 +306,8 @@ def _hold_lengths(model: FileModel, node: cst.BaseExpression, batch: str, depth:
     if _are_lengths(model, node, batch):
         return True
     if isinstance(node, cst.Name) and depth:
-        bindings = model.bindings(node.value, node)
         return any(
-            isinstance(binding.node, cst.BaseExpression)
-            and binding.kind == "assign"
-            and _hold_lengths(model, binding.node, batch, depth - 1)
-            for binding in bindings
+            _hold_lengths(model, made, batch, depth - 1) for made in model.assigned_to(node)
         ) or _is_filled_with_lengths(model, node, batch)
     if not isinstance(node, cst.Call):
         return False
@@ -350,8 +336,7 @@ def _is_sorted(model: FileModel, node: cst.BaseExpression, batch: str) -> bool:
     """``lengths, order = torch.sort(torch.tensor([len(x) for x in batch]), descending=True)``."""
     if not isinstance(node, cst.Name):
         return False
-    for binding in model.bindings(node.value, node):
-        made = _source(model, binding.node)
+    for made in model.made_of(node):
         call = model.call(made) if isinstance(made, cst.Call) else None
         if call is None or call.name not in {"torch.sort", "builtins.sorted"}:
             continue

@@ -11,7 +11,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.model.turns import both_sides
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from xladoctor.lint.events import Event
     from xladoctor.lint.model import CallSite, Class, FileModel, Function, Guard
@@ -103,13 +103,12 @@ def _said_of_others_too(model: FileModel, guard: Guard) -> bool:
     first, home = guard.node, model.function_of(guard.node)
     if not isinstance(first, cst.If) or home is None or first.orelse is not None:
         return False
-    written = model.tree.text(first.body).split()
     return any(
         isinstance(other, cst.If)
         and other is not first
         and other.orelse is None
         and _is_denied(model, first.test, other.test)
-        and model.tree.text(other.body).split() == written
+        and model.tree.text(other.body).split() == model.tree.text(first.body).split()
         for other in walk(home.node.body, into_functions=False)
     )
 
@@ -136,6 +135,8 @@ def _in_both_branches(model: FileModel, event: Event, guard: Guard) -> bool:
     branches = [set(walk(guard.node.body)), set(walk(guard.node.orelse))]
     alike = [other.node for other in model.effects.of(event.effect) if other.name is event.name]
     found = [[node for node in alike if node in branch] for branch in branches]
+    if not any(found):  # ``trainer.train(trial)`` in both comes to the meetings of each step
+        found = [_lines_to(model, event, branch) for branch in branches]
     home = model.function_of(guard.node)
     repeated = any(
         model.function_of(node) is not home
@@ -144,6 +145,12 @@ def _in_both_branches(model: FileModel, event: Event, guard: Guard) -> bool:
         for node in nodes
     )
     return all(found) and repeated
+
+
+def _lines_to(model: FileModel, event: Event, branch: Iterable[cst.CSTNode]) -> list[cst.CSTNode]:
+    """The calls in a branch that lead to a meeting."""
+    calls = (node for node in branch if isinstance(node, cst.Call))
+    return [call for call in calls if any(one.node is event.node for one in model.reached(call))]
 
 
 def _meet_in_both(model: FileModel, same: list[CallSite], guard: Guard) -> bool:
@@ -213,7 +220,6 @@ def _asked(model: FileModel, test: cst.BaseExpression) -> set[str]:
     """What a condition asks for: ``rank`` of ``self.rank == 0``, not the object that has it."""
     return {
         part.value
-        for part in walk(test)
-        if isinstance(part, cst.Name)
-        and not (isinstance(above := model.parent(part), cst.Attribute) and above.value is part)
+        for part in model.within(test, cst.Name)
+        if not (isinstance(above := model.parent(part), cst.Attribute) and above.value is part)
     }

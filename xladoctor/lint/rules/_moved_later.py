@@ -68,14 +68,14 @@ class Made:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moved:
-    """A model that was moved to the device; ``always``: no condition decides about it.
+    """Models that were moved to the device at once; ``always``: no condition decides about it.
 
     ``seen`` is what is seen of the move from here.
     """
 
     call: CallSite
     seen: CallSite
-    model: Thing
+    models: frozenset[Thing]
     always: bool
 
 
@@ -102,14 +102,17 @@ def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
 
 def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallSite | None:
     """The move that comes too late, if no other optimizer is made of the model behind it."""
-    moved = {event.model for event in before if isinstance(event, Moved)}
+    moved = {model for event in before if isinstance(event, Moved) for model in event.models}
     for index, event in enumerate(later):
-        if not isinstance(event, Moved) or event.model in moved or event.model not in made.models:
+        if not isinstance(event, Moved):
+            continue
+        late = event.models.intersection(made.models) - moved
+        if not late:
             continue
         again = (item for item in later[index:] if isinstance(item, Made))
         if event.call.function is made.function is not None or event.seen is made.call:
             return None  # all in one function, whose own file tells it
-        if not event.always or any(event.model in item.models for item in again):
+        if not event.always or any(event.models.intersection(item.models) for item in again):
             return None
         return event.call
     return None
@@ -229,11 +232,15 @@ class _Run:
             device = call.argument(0, "device")
             if device is not None and self._model.value(device).kind is Kind.DEVICE:
                 sure = self._sure and self._is_sure(node)
-                self.events.append(Moved(call, self._seen_from_here(call), held, sure))
+                # Parts of a module go with it; those of what has a ``to`` of its own may not.
+                parts = held.owned.values() if call.target is None else ()
+                gone = frozenset((held, *parts))
+                self.events.append(Moved(call, self._seen_from_here(call), gone, sure))
             return held
         if call.name == FSDP:
             wrapped = Thing()
-            self.events.append(Moved(call, self._seen_from_here(call), wrapped, always=True))
+            gone = frozenset((wrapped,))
+            self.events.append(Moved(call, self._seen_from_here(call), gone, always=True))
             return wrapped
         if call.method in PARAMETERS:
             return Thing(taken=self._taken(node, names))

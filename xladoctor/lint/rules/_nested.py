@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.rules._sources import the_source
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -44,7 +44,7 @@ def _is_of_batch(model: FileModel, node: cst.BaseExpression) -> bool:
     bound = {part.value for part in targets if isinstance(part, cst.Name)}
     return any(
         isinstance(part, cst.Name) and part.value in bound
-        for one in (node, the_source(model, node) or node)
+        for one in (node, *(sources(model, node) or ()))
         if not isinstance(one, cst.Call) or model.call(one).receiver is not None
         for part in walk(one.func if isinstance(one, cst.Call) else one)
     )
@@ -52,18 +52,13 @@ def _is_of_batch(model: FileModel, node: cst.BaseExpression) -> bool:
 
 def _is_of_host(model: FileModel, node: cst.BaseExpression) -> bool:
     """``logits = nested_numpify(logits)``, somewhere: of a module that nobody has read."""
-    bindings = model.bindings(node.value, node) if isinstance(node, cst.Name) else ()
-    made = [node, *(binding.node for binding in bindings)]
+    made = [node, *(model.assigned_to(node) if isinstance(node, cst.Name) else ())]
     return any(isinstance(one, cst.Call) and _TO_HOST in model.call(one).last for one in made)
 
 
 def _is_of_unread(model: FileModel, node: cst.BaseExpression) -> bool:
     """``loss, logits = self.prediction_step(batch)`` of a class that nobody has read."""
-    for binding in model.bindings(node.value, node) if isinstance(node, cst.Name) else ():
-        line = next(
-            (one for one in model.tree.ancestors(binding.node) if isinstance(one, cst.Assign)), None
-        )
-        made = line.value if line is not None else None
+    for made in model.made_of(node) if isinstance(node, cst.Name) else ():
         if isinstance(made, cst.Call) and model.call(made).target is None:
             return isinstance(made.func, cst.Attribute) and is_name(made.func.value, "self")
     return False

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.rules._sources import default
-
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Function, Guard
 
@@ -26,7 +24,7 @@ def asked_by_nobody(model: FileModel, guard: Guard) -> bool:
     function = model.with_parameter(test.left)
     if function is None or not _stays(model, test.left):
         return False
-    usual = default(function, test.left.value)
+    usual = function.default(test.left.value)
     value, other = _constant(model, usual), _constant(model, asked.comparator)
     if value is None or other is None or value == other:
         return False

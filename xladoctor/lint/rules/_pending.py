@@ -10,7 +10,7 @@ from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rules._protocol import EAGER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
@@ -90,11 +90,7 @@ def pending_behind(model: FileModel, node: cst.CSTNode) -> tuple[cst.CSTNode, Lo
         return None
     inside = _calls_in(model, loop)
     added = [call.node for call in inside if _adds(model, call)]
-    later = [
-        call
-        for call in model.calls()
-        if call.function is function and order[loop.node] < order[call.node] < order[node]
-    ]
+    later = model.calls_between(loop.node, node)
     if not added or any(_may_end(model, one) for x in later for one in model.reached(x.node)):
         return None
     return None if _goes_over_devices(model, loop, later, node) else (added[-1], loop)
@@ -142,7 +138,7 @@ def _ends_between(
         at = order[call.node]
         block = _block_of(model, call.node)
         if block is not None and block not in around:
-            at = max(at, *(order[part] for part in _parts(model, block)))
+            at = max(at, *(order[part.node] for part in model.calls_in(block)))
         elif block is not None:
             continue  # it ends when the block is left
         if at < first or (last is not None and at >= last):
@@ -173,11 +169,7 @@ def _goes_on(loop: Loop) -> bool:
 
 def _calls_in(model: FileModel, loop: Loop) -> Sequence[CallSite]:
     """The calls of a loop's own function within it, in source order."""
-    return [
-        call
-        for call in model.calls()
-        if call.function is loop.function and loop.node in model.tree.ancestors(call.node)
-    ]
+    return [call for call in model.calls_in(loop.node) if call.function is loop.function]
 
 
 def _block_of(model: FileModel, node: cst.CSTNode) -> cst.With | None:
@@ -185,7 +177,3 @@ def _block_of(model: FileModel, node: cst.CSTNode) -> cst.With | None:
     item = model.parent(node)
     block = model.parent(item) if isinstance(item, cst.WithItem) else None
     return block if isinstance(block, cst.With) else None
-
-
-def _parts(model: FileModel, block: cst.With) -> Iterator[cst.CSTNode]:
-    return (call.node for call in model.calls() if block in model.tree.ancestors(call.node))

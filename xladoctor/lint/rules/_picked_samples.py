@@ -64,8 +64,8 @@ def samples_by_chance(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "every core picks the same samples: the data set draws them whatever index it is asked "
-            "for, and all cores are seeded alike",
+            "every core picks the same samples: the dataset draws at random whatever the index, "
+            "and all cores have the same seed",
             suggestion="draw with a generator of each core's own: "
             "np.random.default_rng(seed + xr.global_ordinal()), or use the index",
             related=[model.place(said.node, "the same seed")],
@@ -100,8 +100,7 @@ def _is_place(model: FileModel, method: Function, call: CallSite) -> bool:
     names = {one.value for one in targets if isinstance(one, cst.Name)}
     return any(
         (isinstance(part, cst.Name) and part.value in names) or part is call.node
-        for node in walk(method.node.body)
-        if isinstance(node, cst.Subscript)
+        for node in model.within(method.node.body, cst.Subscript)
         for element in node.slice
         for part in walk(element)
     )

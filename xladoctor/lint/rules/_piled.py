@@ -113,8 +113,6 @@ def _parts(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 def _made(model: FileModel, name: cst.Name, loop: Loop) -> Iterator[cst.BaseExpression]:
     """What the loop assigns to a name, also one of several: ``out, state = net(x)``."""
-    for binding in model.bindings(name.value, name):
-        around = (binding.node, *model.tree.ancestors(binding.node))
-        line = next((part for part in around if isinstance(part, cst.Assign)), None)
-        if line is not None and loop.node in around:
-            yield line.value
+    for made in model.made_of(name):
+        if made is not None and loop.node in model.tree.ancestors(made):
+            yield made

@@ -78,21 +78,14 @@ def _is_of_turn(model: FileModel, name: cst.Name) -> bool:
 
 def _gone_over(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
     """What the target of a loop, or a part of it, is taken from."""
-    places: list[int] = []
-    child = target
-    for parent in model.tree.ancestors(target):
-        if isinstance(parent, cst.For | cst.CompFor):
-            return _part(model, parent.iter, places[::-1]) if child is parent.target else None
-        if isinstance(parent, cst.Tuple | cst.List):
-            places += [at for at, one in enumerate(parent.elements) if one is child]
-        elif not isinstance(parent, cst.Element):
-            return None
-        child = parent
-    return None
+    part = model.taken(target)
+    if part is None or isinstance(part.line, cst.Assign):
+        return None
+    return _part(model, part.value, part.places)
 
 
 def _part(
-    model: FileModel, over: cst.BaseExpression, places: list[int]
+    model: FileModel, over: cst.BaseExpression, places: Sequence[int]
 ) -> cst.BaseExpression | None:
     """What of ``enumerate(zip(a, b))`` stands at a place of each turn."""
     if not isinstance(over, cst.Call):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import LoopKind, OnXla, walk
+from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.words import words
@@ -43,7 +44,8 @@ def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
 def not_here(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether a node does not run on XLA devices, or runs to look for faults.
 
-    ``if not is_torch_tpu_available():``, ``if args.debug:`` and the methods of unit tests.
+    ``if not is_torch_tpu_available():``, ``if args.debug:`` and the methods of unit tests (which
+    the engine leaves out itself for most rules, but not for those on numbers: XLA705, XLA712).
     """
     if model.on_xla(node) is OnXla.NO:
         return True
@@ -57,15 +59,8 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
 
 def _never(model: FileModel, guard: Guard) -> bool:
     """``if length is None:`` of a parameter that every call of the program gives."""
-    test = guard.test
-    if not isinstance(test, cst.Comparison) or not isinstance(test.left, cst.Name):
-        return False
-    [asked, *more] = test.comparisons
-    if more or not is_name(asked.comparator, "None"):
-        return False
-    if not isinstance(asked.operator, cst.Is if guard.when else cst.IsNot):
-        return False
-    return always_given(model, test.left)
+    name = _is_none(guard)
+    return isinstance(name, cst.Name) and always_given(model, name)
 
 
 def always_given(model: FileModel, name: cst.Name) -> bool:
@@ -79,8 +74,9 @@ def always_given(model: FileModel, name: cst.Name) -> bool:
 def _may_be_none(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
     """Whether a caller may give None: says so, asks a dictionary, or hands on what it got."""
     if isinstance(node, cst.IfExp):
-        asked = _asked_for_none(node.test)
-        sides = (node.orelse,) if asked is not None and same_name(asked, node.body) else None
+        asked = asked_for_none(node.test)
+        there = asked is not None and not asked[1] and same_name(asked[0], node.body)
+        sides = (node.orelse,) if there else None
         return any(_may_be_none(model, one, depth) for one in sides or (node.body, node.orelse))
     if isinstance(node, cst.BooleanOperation):
         return True
@@ -118,32 +114,16 @@ def _is_filled_in(model: FileModel, name: cst.Name) -> bool:
             continue
         mine = {guard.node for guard in model.guards(name)}
         outer = [guard for guard in model.guards(made) if guard.node not in mine]
-        filled = all(_is_none(guard, name.value) for guard in outer)
+        filled = all(guard.when and is_name(_is_none(guard), name.value) for guard in outer)
         if filled and made is not name and not _may_be_none(model, made, 0):
             return True
     return False
 
 
-def _is_none(guard: Guard, name: str) -> bool:
-    """``if name is None:``."""
-    test = guard.test
-    return (
-        guard.when
-        and isinstance(test, cst.Comparison)
-        and is_name(test.left, name)
-        and isinstance(test.comparisons[0].operator, cst.Is)
-        and is_name(test.comparisons[0].comparator, "None")
-    )
-
-
-def _asked_for_none(test: cst.BaseExpression) -> cst.BaseExpression | None:
-    """``x`` of ``x is not None``."""
-    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
-        return None
-    asked = test.comparisons[0]
-    if not isinstance(asked.operator, cst.IsNot) or not is_name(asked.comparator, "None"):
-        return None
-    return test.left
+def _is_none(guard: Guard) -> cst.BaseExpression | None:
+    """What is None where a condition lets through: ``if name is None:``."""
+    asked = asked_for_none(guard.test)
+    return asked[0] if asked is not None and asked[1] is guard.when else None
 
 
 def _for_faults(test: cst.BaseExpression, *, when: bool) -> bool:

@@ -48,7 +48,8 @@ def reduced_reads(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 read,
                 f"only the master core reads {snippet(model, target)}: that runs the reduction in "
-                "a graph of its own, which the other cores run in another one: it never meets",
+                "a graph of its own, while the other cores run it in another one: it never "
+                "completes",
                 suggestion="torch_xla.sync() before the condition, or read it on all cores",
                 related=[
                     model.place(call.node, "still pending"),

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, Function, Kind
+from xladoctor.lint.model import Class, Function, Kind, walk
+from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
+from xladoctor.lint.model.purpose import STARTED
 from xladoctor.lint.rules._cores import SETTINGS, asks_for_core, differs
-from xladoctor.lint.rules._sources import calls_of, gone_over
+from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,9 +79,13 @@ class _Question:
             return True
         if _OWN.search(node.attr.value):
             return False
-        function = self._model.function_of(node)
-        if is_name(node.value, "self") and function is not None and function.owner is not None:
-            return self._all(self._model.kept(function.owner).get(node.attr.value, ()))
+        owner = self._model.class_around(node) if is_name(node.value, "self") else None
+        if owner is not None:
+            made = owner.methods.get(node.attr.value)
+            if made is not None:  # a property
+                lines = (one for one in walk(made.node.body) if isinstance(one, cst.Return))
+                return self._all(line.value for line in lines)
+            return self._all(self._model.kept_in(node))
         return self.same(node.value)
 
     def _call(self, node: cst.Call) -> bool:
@@ -122,13 +128,14 @@ class _Question:
         function = model.with_parameter(node)
         if function is None:
             return False
-        calls = calls_of(model, function)
+        calls = model.callers(function)
         if not calls:
             entry = model.on_every_core(node)
             if entry is None or entry.function is not function:
                 return function.name == "__init__"
             # What starts the cores gives each its number, and passes on the rest.
-            return entry.call is None or function.place(name) != 0
+            numbered = entry.call is not None or function.name == STARTED
+            return not numbered or function.place(name) != 0
         return self._all(call.given_to(function, name) for call in calls)
 
 
@@ -145,7 +152,7 @@ def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
     if isinstance(node, cst.IfExp):
         return [node.test, node.body, node.orelse]
     if isinstance(node, cst.Comparison):
-        return [node.left, *(one.comparator for one in node.comparisons)]
+        return compared(node)
     if isinstance(node, cst.Tuple | cst.List | cst.Dict):
         return [one.value for one in node.elements]
     if isinstance(node, cst.ListComp | cst.GeneratorExp | cst.SetComp):
@@ -163,15 +170,14 @@ def _is_setting(node: cst.BaseExpression) -> bool:
     return isinstance(last, str) and last.lower() in SETTINGS
 
 
-def _taken_from(model: FileModel, target: cst.CSTNode | None) -> cst.BaseExpression | None:
+def _taken_from(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
     """``folder, name = os.path.split(path)``, ``for name in names``; not what goes over data."""
-    for parent in model.tree.ancestors(target) if target is not None else ():
-        if isinstance(parent, cst.Assign | cst.AugAssign):
-            return parent.value
-        if isinstance(parent, cst.For | cst.CompFor):
-            within = [*gone_over(model, parent.iter)]
-            data = any(_DATA.search(model.tree.text(one)) for one in within)
-            return None if data else within[-1]
-        if not isinstance(parent, cst.Tuple | cst.List | cst.Element | cst.AssignTarget):
-            break
-    return None
+    line = model.parent(target)
+    if isinstance(line, cst.AugAssign):
+        return line.value
+    part = model.taken(target)
+    if part is None or isinstance(part.line, cst.Assign):
+        return None if part is None else part.value
+    within = [*gone_over(model, part.value)]
+    data = any(_DATA.search(model.tree.text(one)) for one in within)
+    return None if data else within[-1]

@@ -8,7 +8,6 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._constants import constant, written_default
-from xladoctor.lint.rules._sources import default
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -88,12 +87,9 @@ def _of_name(model: FileModel, node: cst.Name, depth: int) -> Sequence[object]:
 def _given(model: FileModel, function: Function, name: str, depth: int) -> Iterator[object]:
     """What the callers of a function give for a parameter; its default where they give nothing."""
     index = function.parameters.index(name) - function.is_bound
-    if function.name == "__init__" and function.owner is not None:
-        calls = [(call, index) for call in _made(model, function.owner)]
-    else:
-        calls = [(call, index) for call in model.callers(function)]
-        calls += [(call, index + 1) for call in _filled_in(model, function)]
-    yield from _by_callers(model, calls, name, default(function, name), depth)
+    calls = [(call, index) for call in model.callers(function)]
+    calls += [(call, index + 1) for call in _filled_in(model, function)]
+    yield from _by_callers(model, calls, name, function.default(name), depth)
 
 
 def _by_callers(
@@ -175,8 +171,7 @@ def _of_annotated(model: FileModel, holder: cst.Name, name: str, depth: int) -> 
 
 def _annotation(function: Function, name: str) -> str | None:
     """The name that a parameter is annotated with."""
-    params = function.node.params
-    for one in (*params.posonly_params, *params.params, *params.kwonly_params):
+    for one in function.declared:
         if one.name.value == name and one.annotation is not None:
             said = one.annotation.annotation
             return said.value if isinstance(said, cst.Name) else None

@@ -29,11 +29,7 @@ def samplers_of_one(model: FileModel, sampler: cst.BaseExpression) -> list[CallS
     Returns:
         The calls; None if it may be something else, such as a ``DistributedSampler``.
     """
-    made = [
-        part
-        for one in sources(model, sampler) or ()
-        for part in ((one.body, one.orelse) if isinstance(one, cst.IfExp) else (one,))
-    ]
+    made = sources(model, sampler) or []
     calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
     if not calls or len(calls) < len(made):
         return None
@@ -99,11 +95,7 @@ def _is_evened(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) 
         if isinstance(part, cst.BinaryOperation) and isinstance(part.operator, _EVENS):
             return True
         if isinstance(part, cst.Name) and depth:
-            bound = [
-                one.node
-                for one in model.bindings(part.value, part)
-                if isinstance(one.node, cst.BaseExpression) and one.node is not node
-            ]
-            if any(_is_evened(model, one, depth - 1) for one in bound):
+            made = (one for one in model.assigned_to(part) if one is not node)
+            if any(_is_evened(model, one, depth - 1) for one in made):
                 return True
     return False

@@ -11,7 +11,7 @@ from xladoctor.lint.model.dotted import is_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel, Function
+    from xladoctor.lint.model import CallSite, FileModel
 
 #: Names, parameters and attributes on the way to where a value is made.
 #: Calls that hand on what they go over, one for one.
@@ -22,14 +22,16 @@ _CONSTANTS = frozenset({"None", "True", "False"})
 
 
 def sources(
-    model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH
+    model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH, *, apart: bool = True
 ) -> list[cst.BaseExpression] | None:
     """The expressions that make what a name, a parameter or an attribute of ``self`` holds.
 
     Args:
         model: The file.
-        node: An expression; anything but a name or such an attribute is its own source.
+        node: An expression; anything but a name, such an attribute or ``a if b else c`` is its own
+            source.
         depth: How many names the way may have.
+        apart: Whether the two sides of ``a if b else c`` are two sources.
 
     Returns:
         None where not all of them are known.
@@ -37,14 +39,16 @@ def sources(
     if isinstance(node, cst.Name) and node.value not in _CONSTANTS:
         given = _of_name(model, node)
     elif isinstance(node, cst.Attribute) and _is_self(node.value):
-        given = _of_attribute(model, node)
+        given = model.kept_in(node)
+    elif isinstance(node, cst.IfExp) and apart:
+        given = (node.body, node.orelse)
     else:
         return [node]
     if not given or depth == 0:
         return None
     found: list[cst.BaseExpression] = []
     for one in given:
-        more = sources(model, one, depth - 1)
+        more = sources(model, one, depth - 1, apart=apart)
         if more is None:
             return None
         found += [item for item in more if item not in found]
@@ -73,7 +77,7 @@ def the_call(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
 
 def the_source(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression:
     """The one expression that makes what an expression holds; itself, if that is not known."""
-    found = sources(model, node)
+    found = sources(model, node, apart=False)
     return found[0] if found is not None and len(found) == 1 else node
 
 
@@ -100,9 +104,8 @@ def gone_over(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseEx
         elif isinstance(one, cst.NamedExpr):
             waiting.append((one.value, depth))
         elif isinstance(one, cst.Name):
-            bound = list(model.bindings(one.value, one))
-            if len(bound) == 1 and isinstance(bound[0].node, cst.BaseExpression):
-                waiting.append((bound[0].node, depth + 1))
+            made = model.assigned_once(one)
+            waiting += [] if made is None else [(made, depth + 1)]
 
 
 def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
@@ -128,33 +131,13 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
     function = model.with_parameter(node)
     if function is None or function.place(node.value) == -1:
         return None  # or it is the object itself, which no caller gives
-    if any(map(model.gives_name, model.callers(function))):
+    calls = model.callers(function)
+    if any(map(model.gives_name, calls)):
         return None
-    calls = calls_of(model, function)
     calls = [call for call in calls if model.says_xla(call.node)] or calls
     given = [call.given_to(function, node.value) for call in calls if not call.has_star]
     known = [value for value in given if value is not None]
     return known if len(known) == len(calls) else None
-
-
-def calls_of(model: FileModel, function: Function) -> Sequence[CallSite]:
-    """The calls that give a function its arguments: of ``__init__`` those that make objects."""
-    if function.is_bound and function.name == "__init__":
-        return [call for call in model.calls() if call.target is function.owner]
-    return model.callers(function)
-
-
-def default(function: Function, name: str) -> cst.BaseExpression | None:
-    """What a parameter is if a caller does not give it."""
-    params = function.node.params
-    every = (*params.posonly_params, *params.params, *params.kwonly_params)
-    return next((one.default for one in every if one.name.value == name), None)
-
-
-def _of_attribute(model: FileModel, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
-    """All that the methods of a class give to an attribute of ``self``."""
-    owner = model.class_around(node)
-    return [] if owner is None else model.kept(owner).get(node.attr.value, [])
 
 
 def _is_self(node: cst.BaseExpression) -> bool:

@@ -69,7 +69,6 @@ def _shardings(model: FileModel) -> Iterator[cst.BaseExpression]:
     if not any(call.last in _TRAINERS for call in model.calls()):
         return
     for node in model.nodes(cst.Dict):
-        assert isinstance(node, cst.Dict)
         for item in node.elements:
             key = model.literal(item.key) if isinstance(item, cst.DictElement) else None
             if key == _SETTING and model.literal(item.value) is True:

@@ -10,7 +10,7 @@ from xladoctor.lint.model import Function, walk
 from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel
 
@@ -43,7 +43,7 @@ def stopped_by(
     function = end.function
     if function is None:
         return
-    if any(model.name(one.decorator) == _CONTEXT for one in _decorators(function)):
+    if any(model.name(one) == _CONTEXT for one in function.decorators):
         if _goes_out(model, function, end):
             yield from _within(model, {function})
         return
@@ -67,12 +67,7 @@ def stopped_by(
         )
         last = next(later, None)
         if last is not None and model.loop(last.node) is model.loop(first.node):
-            yield Timed(first.node, _between(model, first, last))
-
-
-def _decorators(function: Function) -> list[cst.Decorator]:
-    node = function.node
-    return list(node.decorators) if isinstance(node, cst.FunctionDef) else []
+            yield Timed(first.node, reached_between(model, first, last))
 
 
 def _goes_out(model: FileModel, function: Function, end: CallSite) -> bool:
@@ -88,12 +83,9 @@ def _started_in(
     model: FileModel, function: Function, start: cst.BaseExpression, clocks: Collection[str]
 ) -> list[Function]:
     """The other methods that set what is subtracted (``self.t0``) to a reading of the clock."""
-    owner = function.owner
-    if owner is None or not isinstance(start, cst.Attribute):
-        return []
     return [
         method
-        for made in model.kept(owner).get(start.attr.value, [])
+        for made in (model.kept_in(start) if isinstance(start, cst.Attribute) else ())
         if isinstance(made, cst.Call) and model.call(made).name in clocks
         if (method := model.function_of(made)) is not None and method is not function
     ]
@@ -107,17 +99,13 @@ def _within(model: FileModel, ends: set[Function]) -> Iterator[Timed]:
             made = the_call(model, item.item)
             if made is None or made.target not in ends | owners:
                 continue
-            inside = set(walk(node.body))
-            calls = (call for call in model.calls() if call.node in inside)
-            yield Timed(item.item, [one for call in calls for one in model.reached(call.node)])
+            yield Timed(item.item, _reached(model, model.calls_in(node.body)))
 
 
-def _between(model: FileModel, first: CallSite, last: CallSite) -> list[CallSite]:
-    order = model.tree.order
-    return [
-        one
-        for call in model.calls()
-        if call.function is first.function
-        and order[first.node] < order[call.node] < order[last.node]
-        for one in model.reached(call.node)
-    ]
+def reached_between(model: FileModel, first: CallSite, last: CallSite) -> list[CallSite]:
+    """The calls between two, and those in the functions that they run, also of other files."""
+    return _reached(model, model.calls_between(first.node, last.node))
+
+
+def _reached(model: FileModel, calls: Iterable[CallSite]) -> list[CallSite]:
+    return [one for call in calls for one in model.reached(call.node)]

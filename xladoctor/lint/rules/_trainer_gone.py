@@ -13,6 +13,7 @@ from xladoctor.lint.model.dotted import imported, is_name
 from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.model.purpose import TRAINER_PACKAGES
 from xladoctor.lint.rules._api import tolerated
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call
 from xladoctor.lint.rules._training_arguments import ARGUMENTS, is_training_arguments
@@ -33,13 +34,15 @@ def gone_arguments(model: FileModel) -> Iterator[Problem]:
     """``Trainer(prediction_loss_only=True)``, ``trainer.train(model_path=path)``."""
     for call in model.calls():
         for of in _which(model, call):
-            for name in call.keywords.keys() & _given(of).keys():
+            for name, value in given(model, call).items():
+                if name not in _lost_arguments(of) or not model.is_here(value):
+                    continue
                 if name == _TOKENIZER and of == _TRAINER and not _is_of_transformers(model, call):
                     continue  # Trainers of other packages may still take it
                 yield model.problem(
-                    call.keywords[name],
-                    f"{of.partition('.')[0]} takes no {name} here any more: this raises TypeError",
-                    suggestion=_given(of)[name],
+                    value,
+                    f"{of.partition('.')[0]} no longer takes {name} here: this raises TypeError",
+                    suggestion=_lost_arguments(of)[name],
                 )
 
 
@@ -95,7 +98,7 @@ def _passes_all_on(model: FileModel, call: CallSite) -> bool:
     return (
         isinstance(node, cst.FunctionDef)
         and isinstance(node.params.star_kwarg, cst.Param)
-        and not _given(_TRAINER).keys() & {*start.parameters, *start.keyword_only}
+        and not _lost_arguments(_TRAINER).keys() & {*start.parameters, *start.keyword_only}
     )
 
 
@@ -105,7 +108,6 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
         return
     gone, elsewhere_too = _lost(_ARGUMENTS), _lost(_ARGUMENTS, "shared")
     for node in model.nodes(cst.Attribute):
-        assert isinstance(node, cst.Attribute)
         name = node.attr.value
         if name not in gone or not isinstance(node.value, cst.Name | cst.Attribute):
             continue
@@ -115,7 +117,7 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             node,
-            f"transformers 5 has no {name} any more: this raises AttributeError",
+            f"transformers 5 no longer has {name}: this raises AttributeError",
             suggestion=f"use {gone[name]}",
         )
 
@@ -154,7 +156,7 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
             ):
                 yield model.problem(
                     node,
-                    f"the Trainer of transformers 5 has no {name} any more: this raises "
+                    f"the Trainer of transformers 5 no longer has {name}: this raises "
                     "AttributeError",
                     suggestion=f"use {gone[name]}",
                 )
@@ -191,14 +193,13 @@ def old_methods(model: FileModel) -> Iterator[Problem]:
             if method is not None and not model.callers(method):
                 yield model.problem(
                     method.node,
-                    f"the Trainer calls no {name} any more: what it does is left out, and nothing "
-                    "says so",
+                    f"the Trainer no longer calls {name}: what it does is silently left out",
                     suggestion=f"write it as {instead}, with the parameters that has",
                 )
 
 
 @functools.cache
-def _given(of: str) -> Mapping[str, str]:
+def _lost_arguments(of: str) -> Mapping[str, str]:
     """Argument to what to write in its place, of a class or method."""
     rows = catalogue.table("frameworks")["argument"]
     return {name: row["instead"] for row in rows if row["of"] == of for name in row["names"]}

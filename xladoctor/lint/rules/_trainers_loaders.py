@@ -39,7 +39,7 @@ def of_each_core(model: FileModel) -> Iterator[tuple[CallSite, FileModel, Entry]
             continue
         if not model.is_trainer(owner) or _is_shared(model, call):
             continue
-        inside = (model.call(part) for part in walk(function.node) if isinstance(part, cst.Call))
+        inside = model.calls_in(function.node)
         if any(one.method in {"prepare", "per_device_loader"} for one in inside):
             continue
         named = (part.value for part in walk(function.node) if isinstance(part, cst.Name))

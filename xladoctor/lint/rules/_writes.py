@@ -67,7 +67,8 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
         None if it writes no file, as far as is known.
     """
     if call.name in _WRITERS:
-        return call.argument(*_WRITERS[call.name])
+        path = call.argument(*_WRITERS[call.name])
+        return None if path is None or _is_opened(model, path) else path
     if (file := opened(model, call)) is not None:
         path, mode = file
         # Who has a method ``open`` may take other words than ``pathlib.Path``.
@@ -105,6 +106,25 @@ def opened(model: FileModel, call: CallSite) -> tuple[cst.BaseExpression | None,
         return None
     text = model.literal(mode) if mode is not None else "r"
     return path, text if isinstance(text, str) else ""
+
+
+def _is_opened(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a name is ``file`` of ``with open(path, "wb") as file``: that opens what is written.
+
+    What is opened in another way (``gzip.open``) counts as the path.
+    """
+    bindings = model.bindings(node.value, node) if isinstance(node, cst.Name) else ()
+    items = [_with_item(model, binding.node) for binding in bindings]
+    calls = [one.item for one in items if one is not None and isinstance(one.item, cst.Call)]
+    return len(calls) == len(bindings) > 0 and all(
+        opened(model, model.call(call)) is not None for call in calls
+    )
+
+
+def _with_item(model: FileModel, target: cst.CSTNode | None) -> cst.WithItem | None:
+    named = model.parent(target) if target is not None else None
+    item = model.parent(named) if isinstance(named, cst.AsName) else None
+    return item if isinstance(item, cst.WithItem) else None
 
 
 def _is_picture(model: FileModel, path: cst.BaseExpression) -> bool:

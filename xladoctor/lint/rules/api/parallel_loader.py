@@ -26,8 +26,10 @@ def parallel_loader(model: FileModel) -> Iterator[Problem]:
             continue  # a device loader of the program's own: it makes one for each epoch
         yield model.problem(
             call.node,
-            "a ParallelLoader is good for one epoch: each further one needs another, and its "
+            "a ParallelLoader lasts for one epoch: every epoch needs a new one, and its "
             "per_device_loader",
-            suggestion="make pl.MpDeviceLoader(loader, device) and go over it in every epoch",
+            suggestion=(
+                "use pl.MpDeviceLoader(loader, device), which can be iterated in every epoch"
+            ),
             fix=device_loader_fix(model, call),
         )

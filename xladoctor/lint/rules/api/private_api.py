@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Problem
 
 _LEFTOVERS = {
-    "torch_xla.distributed.data_parallel": "runs its cores as threads of one process, which trace "
-    "one after the other; it is not maintained",
+    "torch_xla.distributed.data_parallel": "runs its cores as threads of one process, which "
+    "trace one at a time; it is no longer maintained",
     "torch_xla.test.test_utils": "belongs to torch_xla's own tests",
     "torch_xla.test.args_parse": "belongs to torch_xla's own tests",
 }
@@ -59,7 +59,7 @@ def _private_part(name: str) -> str | None:
 
 def _why_private(name: str) -> str:
     part = _private_part(name)
-    return f"is private ({part}): such names change and go without a word from release to release"
+    return f"is private ({part}): such names change or disappear between releases without notice"
 
 
 def _problem(model: FileModel, node: cst.CSTNode, name: str, what: str, fix: Fix | None) -> Problem:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, OnXla
+from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.lightning import is_module
 from xladoctor.lint.rules import rule
@@ -14,6 +15,7 @@ from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer
+from xladoctor.lint.rules._lightning_hooks import logs
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _XM = "torch_xla.core.xla_model."
 _MEETS = {
     f"{_XM}mesh_reduce": "ends the graph, gathers pickled data of all cores and reads it here",
     f"{_XM}rendezvous": "ends the graph, gathers pickled data of all cores and reads it here",
-    f"{_XM}do_on_ordinals": "brings its data to the host, and lets all cores wait for each other",
+    f"{_XM}do_on_ordinals": "copies its data to the host, and makes all cores wait for each other",
 }
 #: Methods of frameworks' objects in which the cores meet, and the classes of these.
 _METHODS = {
@@ -68,8 +70,8 @@ def collective_in_step(model: FileModel) -> Iterator[Problem]:
             suggestion="xm.all_reduce(xm.REDUCE_SUM, tensor) stays in the graph; or reduce once "
             "after the loop"
             if call.name is not None
-            else "leave it out of the loop: a step needs no meeting, and what the cores have to "
-            "know of one another can be gathered once, after the loop",
+            else "move it out of the loop: a step needs no rendezvous, and what the cores need "
+            "from each other can be gathered once, after the loop",
             related=[loop_place(model, loop)],
         )
 
@@ -82,22 +84,23 @@ def _logged(model: FileModel) -> Iterator[Problem]:
     """
     if any(_on_one_core(part) for part in (model, *model.linked)):
         return
-    for call in model.methods("log", "log_dict"):
-        function = call.function
-        each = None if function is None else _LOGGED.get(function.name)
-        if each is None or function is None or not is_module(model, function):
+    for call, function, _ in logs(model):
+        each = _LOGGED.get(function.name)
+        if each is None or not is_module(model, function):
             continue
         on_step = call.keywords.get("on_step")
         always = model.literal(on_step) is True if on_step is not None else function.name == _TRAINS
-        if not is_name(call.receiver, "self") or given_true(model, call, "sync_dist") is None:
+        if not always or given_true(model, call, "sync_dist") is None:
             continue
-        if not always or model.throttled(call.node) or _is_metric(model, call):
+        if model.throttled(call.node) or _is_metric(model, call):
             continue
         yield model.problem(
             call.node,
-            "sync_dist=True has Lightning reduce this on the host with xm.mesh_reduce, for which "
-            f"all cores meet {each}",
-            suggestion="on_step=False, on_epoch=True: the cores then meet once an epoch",
+            "with sync_dist=True Lightning reduces this on the host with xm.mesh_reduce, for "
+            f"which all cores wait for each other {each}",
+            suggestion=(
+                "on_step=False, on_epoch=True: the cores then wait for each other once per epoch"
+            ),
         )
 
 
@@ -183,12 +186,8 @@ def _decides(model: FileModel, guard: Guard) -> bool:
 
 def _is_there(model: FileModel, test: cst.BaseExpression) -> bool:
     """``if loss is not None:`` of what is a tensor in each turn."""
-    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
-        return False
-    against = test.comparisons[0]
-    if not isinstance(against.operator, cst.IsNot) or not is_name(against.comparator, "None"):
-        return False
-    return model.value(test.left).holds_device_tensor
+    asked = asked_for_none(test)
+    return asked is not None and not asked[1] and model.value(asked[0]).holds_device_tensor
 
 
 def _has_begun(test: cst.BaseExpression) -> bool:

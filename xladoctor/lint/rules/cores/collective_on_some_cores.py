@@ -13,7 +13,7 @@ from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import ends_the_run, trainer_of_cores
 from xladoctor.lint.rules._ended import nothing_pending
-from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._exact import given_true, in_order
 from xladoctor.lint.rules._lightning_hooks import is_lightning, logs, run_by_lightning
 from xladoctor.lint.rules._meetings import all_cores_meet
 from xladoctor.lint.rules._metrics import computed_by_some
@@ -89,8 +89,8 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
     for call, guard in computed_by_some(model):
         yield model.problem(
             call.node,
-            "compute() of torchmetrics has all cores bring together what they have counted, and "
-            "only some reach it: the run hangs",
+            "compute() of torchmetrics gathers the counts of all cores, and only some reach it: "
+            "the run hangs",
             suggestion="call compute() on all cores, and print or save its result on one",
             related=[model.place(guard.written, "may be true on one core and false on another")],
         )
@@ -100,22 +100,20 @@ def _logged_by_some(model: FileModel) -> Iterator[Problem]:
     """``if self.global_rank == 0: self.log(name, value, sync_dist=True)`` of Lightning."""
     if "lightning" not in model.frameworks or trainer_of_cores(model) is None:
         return
-    for owner in model.classes:
-        for call in logs(model, owner) if is_lightning(model, owner) else ():
-            together = call.keywords.get("sync_dist")
-            if together is None or model.literal(together) is not True:
-                continue
-            guard = model.effects.some_cores(call.node)
-            if guard is not None:
-                yield model.problem(
-                    call.node,
-                    "sync_dist=True has all cores meet here, and only some reach it: the run hangs",
-                    suggestion="log on all cores, or without sync_dist and with "
-                    "rank_zero_only=True",
-                    related=[
-                        model.place(guard.written, "may be true on one core and false on another")
-                    ],
-                )
+    for call, _, owner in logs(model):
+        if not is_lightning(model, owner) or given_true(model, call, "sync_dist") is None:
+            continue
+        guard = model.effects.some_cores(call.node)
+        if guard is not None:
+            yield model.problem(
+                call.node,
+                "sync_dist=True is a collective of all cores, and only some reach it: the run "
+                "hangs",
+                suggestion="log on all cores, or without sync_dist and with rank_zero_only=True",
+                related=[
+                    model.place(guard.written, "may be true on one core and false on another")
+                ],
+            )
 
 
 def _behind_the_cores(model: FileModel, call: CallSite) -> bool:
@@ -195,7 +193,7 @@ def _behind_a_lock(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 call.node,
                 "one core at a time runs this and keeps the lock while it waits for the others, "
-                "who wait for the lock: the program hangs",
+                "which wait for the lock: the program hangs",
                 suggestion="call it without the executor, or take the meeting out of it",
                 related=[model.place(meeting.node, "all cores have to come here")],
             )

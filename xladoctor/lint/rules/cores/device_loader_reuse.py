@@ -31,8 +31,8 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
         if _wraps_itself(model, call):
             yield model.problem(
                 call.node,
-                "from the second epoch on this wraps the device loader of the epoch before, which "
-                "has nothing left: no step is made",
+                "from the second epoch on this wraps the device loader of the epoch before, "
+                "which is exhausted: no step runs",
                 suggestion="give the device loader a name of its own",
             )
             continue
@@ -57,9 +57,9 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                 continue
             yield model.problem(
                 call.node,
-                "per_device_loader gives an iterator for one epoch: in the second there is "
-                "nothing left, and no step is made",
-                suggestion="loader = pl.MpDeviceLoader(loader, device), which starts anew "
+                "per_device_loader returns an iterator for one epoch: in the second it is "
+                "exhausted, and no step runs",
+                suggestion="loader = pl.MpDeviceLoader(loader, device), which starts over in "
                 "every epoch",
                 related=[
                     model.place(loop.node, "the epoch loop"),

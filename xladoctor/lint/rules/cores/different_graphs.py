@@ -32,8 +32,8 @@ def different_graphs(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             node,
-            f"{snippet(model, number)} is another constant on each core, so the cores run "
-            "different programs: where a collective is in them the run hangs",
+            f"{snippet(model, number)} is a different constant on each core, so the cores run "
+            "different programs: with a collective in them the run hangs",
             suggestion="make it data: torch.tensor(number).to(device), once before the loop",
             related=[loop_place(model, loop)],
         )

@@ -55,8 +55,8 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
         short = call.last
         yield model.problem(
             call.node,
-            f"{short} gives every core the same numbers: the device generators of all cores begin "
-            "with the same seed",
+            f"{short} gives every core the same numbers: the device generators of all cores start "
+            "from the same seed",
             suggestion="torch_xla.manual_seed(seed + xr.global_ordinal()), once the weights are "
             "equal",
             related=entry_places(model, entry),
@@ -89,8 +89,8 @@ def _equal_samples(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "every core draws the same samples, for all are seeded alike: the cores compute one "
-            "batch again and again",
+            "every core draws the same samples, because all have the same seed: the cores all "
+            "compute the same batch",
             suggestion="draw with a generator of each core's own: "
             "torch.Generator().manual_seed(seed + xr.global_ordinal())",
             related=[model.place(seed.call.node, "the same seed"), *entry_places(model, entry)],

@@ -32,8 +32,8 @@ _STARTS = ("fit", "validate", "test", "predict")
 #: What asks whether a file or folder is there.
 _IS_THERE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
 _BY_MASTER = (
-    "download on the master core and let the others wait: `if not xm.is_master_ordinal(): "
-    "xm.rendezvous(tag)` before, and the same for the master behind it"
+    "download on the master core while the others wait: `if not xm.is_master_ordinal(): "
+    "xm.rendezvous(tag)` before it, `if xm.is_master_ordinal(): xm.rendezvous(tag)` after it"
 )
 
 
@@ -43,8 +43,8 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
     for call, path, entry in _shared(model, written_path):
         yield model.problem(
             call.node,
-            f"every core writes {snippet(model, path)}: they overwrite each other, and one that "
-            "reads it may find half a file",
+            f"every core writes {snippet(model, path)}: they overwrite each other, and a core "
+            "that reads it may find a partial file",
             suggestion=_advice(call),
             related=entry_places(model, entry),
             fix=_fix(model, call),
@@ -144,8 +144,8 @@ def _commands(model: FileModel) -> Iterator[Problem]:
         if entry is not None and not local and not _there_before(model, call):
             yield model.problem(
                 call.node,
-                "every core has this command write its files: they overwrite each other, and one "
-                "that reads them may find half a file",
+                "every core runs this command, which writes files: they overwrite each other, "
+                "and a core that reads them may find a partial file",
                 suggestion=_BY_MASTER,
                 related=entry_places(model, entry),
             )
@@ -187,23 +187,26 @@ def _starts_later(model: FileModel, call: CallSite, start: cst.CSTNode) -> bool:
     return all(order[call.node] < order[one] for one in runs)
 
 
-def _one_by_one(model: FileModel, call: CallSite) -> bool:
+def _one_by_one(model: FileModel, call: CallSite, depth: int = 2) -> bool:
     """Whether cores come to a call one after the other: some of them wait before it.
 
-    Or it stands in a function that ``MpSerialExecutor.run`` is given.
+    Or before all calls of its function, or it stands in one that ``MpSerialExecutor.run`` is given.
     """
     order = model.tree.order
     if call.function is not None and isinstance(call.function.node, cst.Lambda):
         return True
     if any(_SERIAL.search(name) for name in model.named) or _lets_one_first(model, call.node):
         return True
-    return any(
+    held = any(
         other.function is call.function
         and order[other.node] < order[call.node]
         and model.core_guard(other.node) is not None
         for other in model.calls()
         if (name := model.effects.name(other)) is not None and name.empty
     )
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    here = [one for one in callers if model.is_here(one.node)]
+    return held or (bool(here) and all(_one_by_one(model, one, depth - 1) for one in here))
 
 
 def _lets_one_first(model: FileModel, node: cst.CSTNode, depth: int = 3) -> bool:

@@ -46,7 +46,7 @@ def function_as_condition(model: FileModel) -> Iterator[Problem]:
         if outcome is not None:
             yield model.problem(
                 node,
-                f"{snippet(model, node)} is the function and not its answer: {outcome}",
+                f"{snippet(model, node)} is the function, not its result: {outcome}",
                 suggestion=f"call it: {model.tree.text(node).strip()}()",
             )
 
@@ -91,7 +91,7 @@ def _compared(model: FileModel, operator: cst.BaseCompOp, other: cst.BaseExpress
     if not isinstance(model.literal(other), bool | int | str):
         return None  # `is not None`, or another function: the function itself is meant
     if isinstance(operator, cst.Equal | cst.Is):
-        return f"it never equals {snippet(model, other)}, on no core"
+        return f"it never equals {snippet(model, other)}, on any core"
     if isinstance(operator, cst.NotEqual | cst.IsNot):
         return f"it always differs from {snippet(model, other)}, on every core"
     if isinstance(operator, cst.LessThan | cst.GreaterThan | cst.LessThanEqual):

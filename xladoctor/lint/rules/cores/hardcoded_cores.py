@@ -11,6 +11,7 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._environment import key_of
 from xladoctor.lint.rules._loaders import SAMPLER
 from xladoctor.lint.rules._reads import snippet
 
@@ -71,9 +72,7 @@ def _cores(model: FileModel, node: cst.BaseExpression, *, literal: bool) -> bool
         return literal and node.value == "8"
     word = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", "")
     if isinstance(node, cst.Subscript):
-        element = node.slice[0].slice
-        key = model.literal(element.value) if isinstance(element, cst.Index) else None
-        word = key if isinstance(key, str) else ""
+        word = key_of(model, node) or ""
     if not isinstance(word, str) or not _NAMES.match(word):
         return False
     return constant(model, node) == 8

@@ -36,8 +36,8 @@ def host_batches(model: FileModel) -> Iterator[Problem]:
         for spec in _specs(model, given):
             yield model.problem(
                 spec.node,
-                "without minibatch=True the batch of the first host is taken for the whole one: "
-                "what the other hosts load is thrown away",
+                "without minibatch=True the batch of the first host is taken for the global "
+                "batch: what the other hosts load is discarded",
                 suggestion="minibatch=True, with batch_size divided by xr.process_count()",
                 related=[model.place(sampler.node, "each host has its own samples")],
             )

@@ -43,7 +43,7 @@ def _other_axis(model: FileModel, call: CallSite) -> Iterator[Problem]:
         return
     yield model.problem(
         call.keywords["extra_data_axis"],
-        f"the layers that auto_wrap_policy wraps are not told of '{axis}': their outputs are "
+        f"the layers that auto_wrap_policy wraps do not know of '{axis}': their outputs are "
         "sharded over 'fsdp' alone, and the same work is done along the other axis",
         suggestion="shard_output=: a function that marks the output over "
         f"(('{axis}', 'fsdp'), None, ...) on every layer",

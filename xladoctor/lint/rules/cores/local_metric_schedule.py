@@ -11,6 +11,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.frameworks import TRAINER_METRICS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import trainer_of_cores
+from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._lightning import logged_by_each_core
 from xladoctor.lint.rules._lightning_hooks import is_lightning, logged_names
 from xladoctor.lint.rules._protocol import reduces_gradients
@@ -185,12 +186,7 @@ def _only_on_master(model: FileModel, metric: cst.BaseExpression) -> Guard | Non
     if not isinstance(metric, cst.Name) or not any(w in metric.value.lower() for w in _WORDS):
         return None
     found: Guard | None = None
-    bindings = model.bindings(metric.value, metric)
-    for item in bindings:
-        if item.kind != "assign":
-            return None
-        node = item.node
-        assert isinstance(node, cst.BaseExpression)
+    for node in assigned(model, metric):
         guard = model.master_only(node)
         if guard is not None:
             found = guard

@@ -61,8 +61,8 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             f"only the master core reads {snippet(model, tensor)} before the step has run: its "
-            "step becomes another graph than that of the other cores, and the reduction of the "
-            "gradients never meets",
+            "step becomes a different graph from that of the other cores, and the gradient "
+            "reduction never completes",
             suggestion="read on all cores and print on the master, or use "
             "xm.add_step_closure(log, args=(loss.detach(),))",
             related=[
@@ -91,8 +91,8 @@ def _one_host(model: FileModel) -> Iterator[Problem]:
             told.add(guard.node)
             yield model.problem(
                 call.node,
-                "one host alone reads sharded parameters: to bring one to the host all devices run "
-                "a program that gathers it, and on several hosts those of the others never come",
+                "one host alone reads sharded parameters: bringing one to the host runs a gather "
+                "on all devices, which those of the other hosts never join",
                 suggestion="read on all hosts and write on one, or save from all with "
                 "torch.distributed.checkpoint and SPMDSavePlanner",
                 related=[model.place(guard.written, "only one host gets here"), *sharded],
@@ -106,8 +106,7 @@ def _is_read(model: FileModel, call: CallSite) -> bool:
         if isinstance(node, cst.Call) and model.call(node).name in _SAVES:
             return True
         if isinstance(node, cst.BaseComp | cst.For):
-            inside = (model.call(one) for one in walk(node) if isinstance(one, cst.Call))
-            return any(one.method == "cpu" for one in inside)
+            return any(one.method == "cpu" for one in model.calls_in(node))
         if isinstance(node, cst.Assign):
             target = node.targets[0].target
             return isinstance(target, cst.Name) and any(
@@ -144,7 +143,7 @@ def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
     for node in model.nodes(cst.If):
         if model.value(node.test).kind is not Kind.IS_MASTER:
             continue
-        inside = [call for call in model.calls() if node.body in model.tree.ancestors(call.node)]
+        inside = model.calls_in(node.body)
         guard = next((x for c in inside for x in model.guards(c.node) if x.node is node), None)
         if guard is None or guard.master is not True or model.master_only(node) is not None:
             continue
@@ -162,7 +161,7 @@ def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
                 guard.written,
                 "what only the master core does here runs its graph while the reduction of the "
                 "gradients is pending: the other cores run that reduction in another graph, and "
-                "it never meets",
+                "it never completes",
                 suggestion="call torch_xla.sync() before the condition, on all cores: then "
                 "nothing is pending",
                 related=[

@@ -157,7 +157,7 @@ def _joins(model: FileModel, call: CallSite) -> bool:
 
 def _asks_for_cores(model: FileModel, node: cst.CSTNode) -> bool:
     tells = model.library.returning(Returns.CORE_NUMBER)
-    names = (model.call(part).name or "" for part in walk(node) if isinstance(part, cst.Call))
+    names = (call.name or "" for call in model.calls_in(node))
     return any(name in tells or name.endswith(".world_size") for name in names)
 
 

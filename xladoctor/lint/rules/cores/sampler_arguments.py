@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
@@ -38,9 +38,11 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
                 continue
             if {"num_replicas", "rank"} & set(call.keywords):
                 continue
+            if any(guard.runs in {OnXla.NO, OnXla.MAYBE} for guard in model.guards(call.node)):
+                continue
             yield model.problem(
                 call.node,
-                "without num_replicas and rank this sampler asks torch.distributed, which nobody "
+                "without num_replicas and rank this sampler asks torch.distributed, which is not "
                 "initialized: it raises ValueError",
                 suggestion="DistributedSampler(dataset, num_replicas=xr.world_size(), "
                 "rank=xr.global_ordinal())",
@@ -76,7 +78,7 @@ def _of_one_core(model: FileModel) -> Iterator[Problem]:
             rank,
             "this is 0 on every core"
             + (" (xmp.spawn sets no such variable)" if read is not None else "")
-            + ": all of them go over the same share of the data, and nobody over the others",
+            + ": all of them process the same share of the data, and no core the other shares",
             suggestion="rank=xr.global_ordinal()",
             related=entry_places(model, entry)
             + ([] if read is None else [model.place(read, "what torchrun would set")]),
@@ -112,4 +114,4 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     if cores is None or core is None or model.on_every_core(call.node) is None:
         return None
     edit = model.add_argument(call.node, f"num_replicas={cores[0]}(), rank={core[0]}()")
-    return model.fix("Tell it the cores", edit, [*dict.fromkeys([*cores[1], *core[1]])], safe=True)
+    return model.fix("Give it the cores", edit, [*dict.fromkeys([*cores[1], *core[1]])], safe=True)

@@ -42,8 +42,8 @@ def sampler_coverage(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "every core draws another split: samples that one core tests on are trained on by "
-            "others, some are trained on twice and some by nobody",
+            "every core draws a different split: samples that one core tests on are trained on "
+            "by others; some are trained on twice, some not at all",
             suggestion="give all cores one seed: generator=torch.Generator().manual_seed(0) "
             "(random_state=0)",
             related=entry_places(model, entry),

@@ -33,8 +33,8 @@ def sharded_clip(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "clip_grad_norm_ sees this core's shard of the gradients alone: every core clips by "
-            "another norm",
+            "clip_grad_norm_ sees only this core's shard of the gradients: every core clips by a "
+            "different norm",
             suggestion=f"{model.tree.text(sharded).strip()}.clip_grad_norm_(max_norm), which "
             "reduces the norm over the cores",
             related=[model.place(origin, "the model is sharded here")],

@@ -53,7 +53,7 @@ def _replaced(
         if call.method != "load_state_dict":
             if call.method in _CASTS or _names_dtype(model, call):
                 yield (
-                    name, call.node, call.function, "another dtype puts new parameters",
+                    name, call.node, call.function, "a change of dtype puts new parameters",
                     "give the model its dtype first and shard it afterwards",
                 )  # fmt: skip
         elif given_true(model, call, "assign") is not None:

@@ -45,8 +45,8 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
         whose = _whose(model, move, shared, made)
         yield model.problem(
             move.node,
-            f"all cores of a process move the one {one} {whose}: where a process "
-            "has two cores (TPU v2, v3), both train the same parameters, on one of them",
+            f"all cores of a process move the same {one} {whose}: where a process has two cores "
+            "(TPU v2, v3), both train the same parameters, on one of them",
             suggestion="make the model in the function that each core runs, or move a copy: "
             f"copy.deepcopy({moved}).to(device)",
             related=[

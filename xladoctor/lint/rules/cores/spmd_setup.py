@@ -107,8 +107,8 @@ def _other_rank(model: FileModel, call: CallSite) -> Iterator[Problem]:
         return
     yield model.problem(
         call.node,
-        f"a spec of {entries} for batches of {rank} dimensions: torch_xla leaves them whole on "
-        "every device, and says nothing",
+        f"a spec of {entries} for batches of {rank} dimensions: torch_xla silently leaves them "
+        "whole on every device",
         suggestion="one entry for each dimension (None for those that are not sharded); for "
         "tensors of several ranks a dict of specs, by the batch's keys",
         related=[model.place(spec, "the spec")],

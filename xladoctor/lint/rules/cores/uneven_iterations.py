@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.taken import targets
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
@@ -17,7 +18,6 @@ from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
 from xladoctor.lint.rules._stopped import stopped_alone
-from xladoctor.lint.rules._stops import stops_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,6 @@ def uneven_iterations(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.spmd:
         return
     yield from stopped_alone(model)
-    yield from _told_to_stop(model)
     if not model.looped_by:
         yield from _in_loops(model)
 
@@ -83,19 +82,6 @@ def _in_loops(model: FileModel) -> Iterator[Problem]:
             if model.loop(node) is not loop:
                 continue
             yield from _leaves(model, loop, node, meetings, told)
-
-
-def _told_to_stop(model: FileModel) -> Iterator[Problem]:
-    """``control.should_training_stop = True`` in a callback, by a loss of this core's batches."""
-    for node, guard in stops_alone(model):
-        yield model.problem(
-            node,
-            "each core answers this for itself, and the Trainer stops on those that do: the others "
-            "wait for them in the next step",
-            suggestion="decide by what all cores know: metrics and logs that the Trainer hands "
-            'over, or xm.mesh_reduce("stop", flag, max)',
-            related=[model.place(guard.written, "may be true on one core and false on another")],
-        )
 
 
 def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:
@@ -158,18 +144,12 @@ def _set_by_master(model: FileModel, name: cst.CSTNode, loop: Loop) -> cst.CSTNo
         for line in model.nodes(cst.Assign, cst.AugAssign)
         if model.function_of(line) is loop.function and order[line] < order[loop.node]
         if isinstance(line, cst.Assign | cst.AugAssign)
-        and any(model.tree.text(target).strip() == text for target in _targets(line))
+        and any(model.tree.text(target).strip() == text for target in targets(line))
     ]
     if not lines:
         return None
     guard = model.master_only(lines[-1])
     return lines[-1] if guard is not None and guard.node not in inside else None
-
-
-def _targets(line: cst.Assign | cst.AugAssign) -> list[cst.BaseExpression]:
-    if isinstance(line, cst.AugAssign):
-        return [line.target]
-    return [target.target for target in line.targets]
 
 
 def _leaves(

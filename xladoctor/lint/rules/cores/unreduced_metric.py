@@ -11,6 +11,7 @@ from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import LIGHTNING_EVALS
+from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, trainer_of_cores
 from xladoctor.lint.rules._lightning import logged_by_each_core
@@ -26,7 +27,7 @@ from xladoctor.lint.rules._reads import snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
 
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 #: Calls that keep or show what the master core has.
@@ -34,6 +35,8 @@ _TELLS = ("builtins.print", _MASTER_PRINT, "torch.save", "wandb.log", "logging.i
 #: Methods of loggers and of what writes summaries, by what people call these.
 _LOGS = ("info", "warning", "log", "log_metrics", "add_scalar", "add_scalars")
 _LOGGER = re.compile(r"log|writer|summary|board|wandb|mlflow|neptune|\brun$", re.IGNORECASE)
+#: Methods that bring the values of the cores together.
+_GATHERS = frozenset({"gather", "reduce", "gather_for_metrics", "synchronize"})
 _SCORES = ("sklearn.metrics.", "scipy.stats.")
 #: What tells how much there is, and not how good it is.
 _COUNTS = frozenset({"builtins.len", "builtins.range", "builtins.str", "builtins.type"})
@@ -51,9 +54,11 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
         yield from _in_lightning(model)
     if model.led_by:
         return
-    sharded = list(_sharded_evaluations(model))
+    evaluations = list(_sharded_evaluations(model))
+    sharded = [loop for loop in evaluations if not _is_reduced(model, loop)]
+    partly = [loop for loop in evaluations if loop not in sharded]
     shared = dict(_evaluations_of_both(model))
-    if not sharded and not shared:
+    if not evaluations and not shared:
         return
     for call in (*model.calls(*_TELLS), *_logs(model)):
         entry = model.on_every_core(call.node)
@@ -61,13 +66,16 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
         if entry is None or not alone or model.hot_loop(call.node) is not None:
             continue
         metric = _metric(model, call, sharded) or _given_back(model, call, shared)
+        over = [*sharded, *shared.values()]
+        if metric is None:
+            over = [loop for loop in partly if loop.function is call.function]
+            metric = next(filter(None, (_left_out(model, call, loop) for loop in over)), None)
         if metric is None:
             continue
-        over = [*sharded, *shared.values()]
         yield model.problem(
             call.node,
             f"{snippet(model, metric)} was computed from this core's shard of the evaluation data: "
-            "what the master core tells is the metric of one shard",
+            "what the master core reports is the metric of one shard",
             suggestion='reduce it first, on all cores: xm.mesh_reduce("metric", metric, mean)',
             related=[
                 *(model.place(loop.node, "goes over this core's shard") for loop in over[:1]),
@@ -118,7 +126,7 @@ def _sharded_evaluations(model: FileModel) -> Iterator[Loop]:
         if sampler is None or model.value(sampler).kind is not Kind.SAMPLER:
             continue
         for loop in loops_over(model, maker):
-            if loop.kind is LoopKind.EVAL and not _is_reduced(model, loop):
+            if loop.kind is LoopKind.EVAL:
                 yield loop
 
 
@@ -138,10 +146,8 @@ def _given_back(
 ) -> cst.BaseExpression | None:
     """A name that holds nothing but what such evaluations gave."""
     for argument in call.node.args if shared else ():
-        for node in walk(argument.value):
-            if not isinstance(node, cst.Name):
-                continue
-            made = list(_values(model, node))
+        for node in model.within(argument.value, cst.Name):
+            made = model.made_of(node)
             if made and all(one in shared for one in made) and model.value(node).kind in _KINDS:
                 return node
     return None
@@ -151,10 +157,83 @@ def _is_reduced(model: FileModel, loop: Loop) -> bool:
     """Whether the function around the loop reduces something over the cores."""
     if loop.function is None:
         return False
-    return any(
-        model.effects.equals(call, Equal.RESULT)
-        or call.method in {"gather", "reduce", "gather_for_metrics", "synchronize"}
-        for call in model.reached(loop.function.node)
+    return any(_brings_together(model, call) for call in model.reached(loop.function.node))
+
+
+def _brings_together(model: FileModel, call: CallSite) -> bool:
+    return model.effects.equals(call, Equal.RESULT) or call.method in _GATHERS
+
+
+def _left_out(model: FileModel, call: CallSite, loop: Loop) -> cst.Name | None:
+    """A sum of the loop, or what is computed of some, of which the function reduces others alone.
+
+    None where a reduction has no names of its own: it may be of anything.
+    """
+    if loop.function is None:
+        return None
+    reduced: set[str] = set()
+    for one in model.calls():
+        anything = one.method in _GATHERS
+        if one.function is not loop.function or not (anything or _reduces(model, one.node)):
+            continue
+        given = {name for item in one.node.args for name in names_in(item.value)}
+        inside = any(part is loop.node for part in model.tree.ancestors(one.node))
+        if not given or inside or anything:
+            return None
+        reduced |= given
+    together = _behind(model, loop.function, reduced)
+    sums = _sums(model, loop)
+    for name in (name for item in call.node.args for name in _names(model, item.value)):
+        if model.value(name).kind not in _KINDS:
+            continue
+        made = [one for one in model.assigned_to(name) if model.row(one) > model.row(loop.node)]
+        read = {name.value, *(part.value for one in made for part in _names(model, one))}
+        if read & sums and not read & together:
+            return name
+    return None
+
+
+def _names(model: FileModel, node: cst.CSTNode) -> Iterator[cst.Name]:
+    """The names in an expression that stand for themselves, not those of attributes."""
+    for part in walk(node):
+        parent = model.parent(part)
+        is_attribute = isinstance(parent, cst.Attribute) and parent.attr is part
+        if isinstance(part, cst.Name) and not is_attribute:
+            yield part
+
+
+def _behind(model: FileModel, function: Function, names: set[str]) -> set[str]:
+    """Names, and what a function computes them of: ``both = torch.stack([hits, count])``."""
+    lines = [
+        (names_in(target.target), names_in(line.value))
+        for line in model.within(function.node, cst.Assign)
+        for target in line.targets
+    ]
+    found, before = set(names), 0
+    while len(found) > before:
+        before = len(found)
+        for targets, value in lines:
+            if targets & found:
+                found |= value
+    return found
+
+
+def _sums(model: FileModel, loop: Loop) -> set[str]:
+    """The names of what a loop adds up, and not of how many that were."""
+    return {
+        line.target.value
+        for line in model.within(loop.node, cst.AugAssign)
+        if isinstance(line.target, cst.Name) and not _counts(model, line.value)
+    }
+
+
+def _counts(model: FileModel, added: cst.BaseExpression) -> bool:
+    """``1``, ``len(x)``, ``x.size(0)``, ``x.shape[0]``."""
+    if isinstance(added, cst.Call):
+        call = model.call(added)
+        return call.name in _COUNTS or call.method in {"size", "numel"}
+    return isinstance(added, cst.Integer) or (
+        isinstance(added, cst.Subscript) and "shape" in names_in(added)
     )
 
 
@@ -190,10 +269,9 @@ def _is_metric(model: FileModel, node: cst.Name, loops: list[Loop]) -> bool:
 
 def _reduces(model: FileModel, made: cst.CSTNode) -> bool:
     """Whether anything in an expression brings the values of the cores together."""
-    calls = (model.call(part) for part in walk(made) if isinstance(part, cst.Call))
     return any(
         model.effects.equals(one, Equal.RESULT)
-        for call in calls
+        for call in model.calls_in(made)
         for one in ((call,) if call.target is None else model.reached(call.node))
     )
 
@@ -216,20 +294,9 @@ def _is_score(model: FileModel, made: cst.Call, loops: list[Loop]) -> bool:
             continue
         for part in walk(node):
             if isinstance(part, cst.Name):
-                waiting += [(one, depth + 1) for one in _values(model, part)]
+                # Also as one of several: ``outputs, truths = evaluate()``.
+                waiting += [(one, depth + 1) for one in model.made_of(part) if one is not None]
     return False
-
-
-def _values(model: FileModel, name: cst.Name) -> Iterator[cst.CSTNode]:
-    """What a name is assigned, also as one of several: ``outputs, truths = evaluate()``."""
-    for bound in model.bindings(name.value, name):
-        line = model.parent(bound.node)
-        while isinstance(line, cst.Element | cst.Tuple | cst.AssignTarget):
-            line = model.parent(line)
-        if bound.kind == "assign":
-            yield bound.node
-        elif isinstance(line, cst.Assign):
-            yield line.value
 
 
 def _comes_from(model: FileModel, made: cst.CSTNode, loop: Loop) -> bool:

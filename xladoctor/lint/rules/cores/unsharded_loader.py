@@ -1,4 +1,4 @@
-"""XLA402: every core goes over the whole dataset."""
+"""XLA402: every core iterates over the whole dataset."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
-from xladoctor.lint.rules._fixed import assigned
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     SAMPLER,
@@ -78,9 +77,9 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
         training = training and not says_evaluation(model, call.node)
         yield model.problem(
             call.node,
-            "every core goes over the whole dataset"
+            "every core iterates over the whole dataset"
             + (": an epoch does the same work once per core" if training else "")
-            + " (device loaders move batches, they do not share them out)",
+            + " (device loaders move batches, they do not shard the dataset)",
             suggestion="give it distributed=True, with a process group of the backend 'xla'"
             if others
             else "give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
@@ -102,7 +101,7 @@ def _of_trainers(
     for call, home, entry in loaders:
         yield model.problem(
             call.node,
-            "the Trainer takes this loader as it is: every core goes over the whole dataset",
+            "the Trainer takes this loader as it is: every core iterates over the whole dataset",
             suggestion="return self.accelerator.prepare(loader), which shares the samples out",
             related=entry_places(home, entry),
         )
@@ -211,8 +210,7 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
     last: list[cst.CSTNode] = [dataset]
     for _ in range(_DEEP):
         names = (part for node in last for part in walk(node) if isinstance(part, cst.Name))
-        bound = (item for name in names for item in model.bindings(name.value, name))
-        made = [item.node for item in bound if item.kind == "assign"]
+        made: list[cst.CSTNode] = [one for name in names for one in model.assigned_to(name)]
         made += [one for node in last for one in _handed(model, node)]
         last = [node for node in dict.fromkeys(made) if node not in seen]
         seen.update(dict.fromkeys(last))
@@ -221,22 +219,20 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
 
 def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """What a name alone is: part of what a call gives, or what callers give its function."""
-    for item in model.bindings(node.value, node) if isinstance(node, cst.Name) else ():
-        if item.kind == "param" and isinstance(node, cst.Name):
-            for function in model.functions_around(node):
-                calls = model.callers(function) if node.value in function.parameters else ()
-                given = (call.given_to(function, node.value) for call in calls)
-                yield from (one for one in given if one is not None)
-        elif (value := assigned(model, item.node)) is not None:
-            yield value
+    if not isinstance(node, cst.Name):
+        return
+    given = model.made_of(node)
+    function = model.with_parameter(node) if model.is_parameter(node) else None
+    if function is not None:
+        given = [*given, *(x.given_to(function, node.value) for x in model.callers(function))]
+    yield from (one for one in given if one is not None)
 
 
 def _made_of_a_part(model: FileModel, node: cst.CSTNode) -> bool:
     """``self.part(files).shuffle()``, where ``part`` asks for the core's number."""
-    calls = (model.call(part) for part in walk(node) if isinstance(part, cst.Call))
     return any(
         isinstance(call.target, Function) and asks_for_core(model, call.target.node)
-        for call in calls
+        for call in model.calls_in(node)
     )
 
 

@@ -87,7 +87,7 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 + (
                     '"Runtime is already initialized"'
                     if spawn.name not in _LAUNCHERS
-                    else "an error, for the cores cannot start it again"
+                    else "an error, because the cores cannot start it again"
                 ),
                 suggestion="move it into the function that is spawned"
                 + ("; use print here" if call.name == f"{_XM}master_print" else ""),
@@ -130,8 +130,8 @@ def _of_contexts(model: FileModel) -> Iterator[CallSite]:
 def _of_process(model: FileModel, call: CallSite, process: CallSite) -> Problem:
     return model.problem(
         call.node,
-        "this starts the XLA runtime in the parent process: a process that is forked after it "
-        "hangs as soon as it uses the device, and no second process can open a TPU",
+        "this starts the XLA runtime in the parent process: a process forked afterwards hangs as "
+        "soon as it uses the device, and a second process cannot open a TPU",
         suggestion="ask for the device in the function that the processes run, and leave their "
         "start to torch_xla.launch",
         related=[model.place(process.node, "the process is made here")],
@@ -233,8 +233,8 @@ def _started_twice(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             start.node,
-            "Lightning's Trainer starts the cores by itself: on a core that is started already its "
-            'own spawn raises "Runtime is already initialized"',
+            "Lightning's Trainer starts the cores by itself: on a core that is already running, "
+            'its own spawn raises "Runtime is already initialized"',
             suggestion="call the function once, without spawn",
             related=[model.place(made.node, "the Trainer, made on every core")],
         )

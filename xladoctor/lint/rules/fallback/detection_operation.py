@@ -55,9 +55,9 @@ def _models(model: FileModel) -> Iterator[Problem]:
         if loop is not None:
             yield model.problem(
                 call.node,
-                f"torchvision's detection models read on the host {often(loop)}: they choose boxes "
-                "by their scores (nms, roi_align, boolean masks), and every new number of boxes "
-                "compiles what follows again",
+                f"torchvision's detection models read on the host {often(loop)}: they choose "
+                "boxes by their scores (nms, roi_align, boolean masks), and every new number of "
+                "boxes recompiles what follows",
                 suggestion="take a model with a fixed number of boxes (DETR, or a detector that is "
                 "written for TPUs)",
                 related=[loop_place(model, loop)],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
+from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
@@ -31,19 +31,21 @@ _TPU_TYPES = frozenset(
 _GATHER_OBJECTS = ("accelerate.utils.gather_object", "accelerate.utils.operations.gather_object")
 #: Methods that give numbers and texts.
 _OF_HOST = frozenset({"item", "tolist", "batch_decode", "decode"})
+#: Arguments for what trains on GPUs alone.
+_FOR_GPUS = frozenset({"deepspeed_plugin", "megatron_lm_plugin"})
 
 
 @rule("XLA906")
 def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
     """Find arguments of ``Accelerator`` and names of Accelerate that are gone."""
-    if not model.is_xla:
+    if not model.is_xla or model.holds_copy_of("accelerate"):
         return
     yield from old_questions(model, "accelerate")
     for call in model.calls(*_ACCELERATOR):
         yield from _arguments(model, call)
     yield from _gathered_objects(model)
     for node in model.nodes(cst.Attribute):
-        if isinstance(node, cst.Attribute) and model.name(node) in _TPU_TYPES:
+        if model.name(node) in _TPU_TYPES:
             yield model.problem(
                 node,
                 "Accelerate 1.0 renamed DistributedType.TPU: this raises AttributeError",
@@ -53,8 +55,8 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
 
 
 def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
-    elsewhere = model.on_xla(call.node) is not OnXla.YES
     asked = given(model, call)
+    elsewhere = model.on_xla(call.node) is not OnXla.YES or bool(asked.keys() & _FOR_GPUS)
     for keyword, value in asked.items():
         if keyword == "fp16" and model.on_xla(call.node) is not OnXla.NO:
             yield model.problem(
@@ -125,24 +127,12 @@ def _is_no_tensor(model: FileModel, node: cst.BaseExpression, depth: int = 3) ->
             return True
         return call.name in {"builtins.float", "builtins.int", "builtins.str"}
     if isinstance(node, cst.Name) and depth:
-        made = list(_made(model, node))
-        return bool(made) and all(_is_no_tensor(model, one, depth - 1) for one in made)
+        # But for what is made of it: ``texts = gather(texts)``.
+        made = [one for one in model.made_of(node) if one is None or node not in walk(one)]
+        return bool(made) and all(
+            one is not None and _is_no_tensor(model, one, depth - 1) for one in made
+        )
     return isinstance(node, cst.SimpleString | cst.FormattedString)
-
-
-def _made(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
-    """What is assigned to a name, but for what is made of it: ``told = gather(told)``."""
-    line = next(
-        one for one in model.tree.ancestors(name) if isinstance(one, cst.BaseSmallStatement)
-    )
-    for binding in model.bindings(name.value, name):
-        if line in model.tree.ancestors(binding.node):
-            continue
-        made = binding.node
-        if binding.kind == "assign" and isinstance(made, cst.BaseExpression):
-            yield made
-        else:
-            yield cst.Ellipsis()
 
 
 def _renamed(model: FileModel, call: CallSite, value: cst.BaseExpression, new: str) -> Fix | None:

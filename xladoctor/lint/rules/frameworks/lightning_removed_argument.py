@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import OnXla
-from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
+from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA, LIGHTNING_PACKAGES
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
@@ -105,6 +105,8 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
 
     And names that are gone, in programs for XLA devices.
     """
+    if model.holds_copy_of(*LIGHTNING_PACKAGES):
+        return
     if model.is_xla and "lightning" in model.frameworks:
         yield from names_gone(model, "lightning.pytorch")
         yield from of_classes(model)
@@ -130,7 +132,6 @@ def _written(model: FileModel) -> Iterator[dict[str, cst.BaseExpression]]:
     ``cfg["trainer"].update(...)`` of a configuration that is a module, for one.
     """
     for node in model.nodes(cst.Dict):
-        assert isinstance(node, cst.Dict)
         named = {
             model.literal(one.key): one.value
             for one in node.elements
@@ -158,7 +159,7 @@ def _refused(
         if name in _OLD:
             yield model.problem(
                 value,
-                f"Lightning 2 has no {name} any more: Trainer raises TypeError",
+                f"Lightning 2 no longer has {name}: Trainer raises TypeError",
                 suggestion=f"write {_OLD[name]}",
             )
         if name in _REMOVED:
@@ -215,7 +216,6 @@ def _of_strategy(
 def _resumed(model: FileModel) -> Iterator[Problem]:
     """``trainer.resume_from_checkpoint = path``, which nothing reads any more."""
     for line in model.nodes(cst.Assign):
-        assert isinstance(line, cst.Assign)
         for target in line.targets:
             place = target.target
             if isinstance(place, cst.Attribute) and place.attr.value == "resume_from_checkpoint":

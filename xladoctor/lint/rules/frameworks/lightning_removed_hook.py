@@ -9,17 +9,20 @@ import libcst as cst
 
 from xladoctor.findings import Edit, Position
 from xladoctor.lint import sources
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import Function, walk
+from xladoctor.lint.model.frameworks import LIGHTNING_PACKAGES
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning_gone import assigned_attributes, changed_hooks, gone_attributes
 from xladoctor.lint.rules._lightning_hooks import is_lightning
+from xladoctor.lint.rules._lightning_prepared import prepared_by_one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import Class, FileModel, Function, Problem
+    from xladoctor.lint.model import Class, FileModel, Problem
 
 #: Old hook: the new one, the step whose outputs the old one got.
 _HOOKS = {
@@ -38,6 +41,8 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
     """Find hooks that nothing calls, or calls otherwise, and attributes that are gone."""
     if "lightning" not in model.frameworks or not model.is_xla:
         return
+    if model.holds_copy_of(*LIGHTNING_PACKAGES):
+        return
     for owner in model.classes:
         if not is_lightning(model, owner):
             continue
@@ -55,6 +60,7 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
     yield from changed_hooks(model)
     yield from gone_attributes(model)
     yield from assigned_attributes(model)
+    yield from prepared_by_one(model)
     yield from _callbacks(model)
 
 
@@ -75,8 +81,8 @@ def _parameters(model: FileModel, owner: Class) -> Iterator[Problem]:
             plain = isinstance(node.value, cst.Name) and len(node.targets) == 1
             yield model.problem(
                 target,
-                "hparams of Lightning's modules is a property that nobody can assign to: this "
-                "raises AttributeError",
+                "hparams of Lightning's modules is a read-only property: this raises "
+                "AttributeError",
                 suggestion=f"{own}.save_hyperparameters(...), which fills it",
                 fix=model.fix("Save them", model.replace(node, text), safe=False)
                 if plain
@@ -85,23 +91,37 @@ def _parameters(model: FileModel, owner: Class) -> Iterator[Problem]:
 
 
 def _returned_keys(model: FileModel, owner: Class) -> Iterator[Problem]:
-    """``return {"loss": loss, "log": logs}``: nothing is logged any more."""
+    """``return {"loss": loss, "log": logs}``: nothing is logged any more.
+
+    Also where a method of the module's own gives it: ``return self.average(outputs, "val")``.
+    """
+    seen: set[cst.CSTNode] = set()  # what several hooks give back alike
     for name, hook in owner.methods.items():
         if not _GIVES_BACK.search(name):
             continue
-        for node in walk(hook.node.body):
-            if not isinstance(node, cst.Return) or model.function_of(node) is not hook:
-                continue
-            keys = [key for key in _keys(model, node.value) if key in _MAGIC]
-            if keys:
+        for node in _given_back(model, hook):
+            keys = [key for key in _keys(model, node) if key in _MAGIC]
+            made = model.assigned_once(node) if isinstance(node, cst.Name) else None
+            place = model.parent(node) if made is None else made
+            if keys and place is not None and place not in seen:
+                seen.add(place)
                 told = " and ".join(f'"{key}"' for key in keys)
-                made = model.assigned_once(node.value) if isinstance(node.value, cst.Name) else None
                 yield model.problem(
-                    node if made is None else made,
+                    place,
                     f"Lightning ignores {told} in what {name} returns (since 1.3): nothing of "
                     "it is logged",
                     suggestion="self.log(name, value) in the hook",
                 )
+
+
+def _given_back(model: FileModel, hook: Function) -> Iterator[cst.BaseExpression]:
+    """What a hook returns, and what a function of the file returns that it hands on."""
+    for node in returned(hook):
+        function = model.call(node).target if isinstance(node, cst.Call) else None
+        if isinstance(function, Function) and function.node in model.tree.order:
+            yield from returned(function)
+        else:
+            yield node
 
 
 def _keys(model: FileModel, node: cst.BaseExpression | None) -> Iterator[str]:

@@ -67,13 +67,9 @@ def _each_batch(model: FileModel) -> Iterator[Problem]:
 
 def _logged_in(model: FileModel, hooks: frozenset[str]) -> Iterator[CallSite]:
     """``self.log(...)`` in one of these hooks, or in a method of the module that it calls."""
-    for owner in model.classes:
-        for call in logs(model, owner):
-            function = call.function
-            if function is None or not is_module(model, function):
-                continue
-            if not hooks.isdisjoint(hooks_of(model, call.node)):
-                yield call
+    for call, function, _ in logs(model):
+        if is_module(model, function) and not hooks.isdisjoint(hooks_of(model, call.node)):
+            yield call
 
 
 def _has_no_logger(model: FileModel, trainer: CallSite) -> bool:

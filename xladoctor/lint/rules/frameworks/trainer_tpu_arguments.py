@@ -133,11 +133,12 @@ _FUSED_SINCE = (2, 8)
 @rule("XLA905")
 def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     """Find ``TrainingArguments`` of programs for XLA devices with such settings."""
+    copied = model.holds_copy_of("transformers") or is_own_copy(model, "transformers")
+    released = not copied
     if not model.is_xla:
-        yield from gone_questions(model, "transformers")
+        yield from gone_questions(model, "transformers") if released else ()
         return
-    if not is_own_copy(model, "transformers"):
-        yield from _gone(model)
+    yield from _lost(model) if released else ()
     yield from _defaults(model)
     handed = _handed(model)
     for call in model.calls():
@@ -158,8 +159,8 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
             yield from _missing(model, call)
 
 
-def _gone(model: FileModel) -> Iterator[Problem]:
-    """What transformers of today has no more."""
+def _lost(model: FileModel) -> Iterator[Problem]:
+    """What newer releases of transformers no longer have, or call otherwise."""
     yield from _old_names(model)
     yield from gone_arguments(model)
     yield from gone_attributes(model)

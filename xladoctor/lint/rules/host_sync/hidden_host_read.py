@@ -119,9 +119,7 @@ def _of_the_bar(model: FileModel) -> Iterator[Problem]:
     if "lightning" not in model.frameworks:
         return
     asked: list[cst.CSTNode] = [
-        node
-        for node in model.nodes(cst.Attribute)
-        if isinstance(node, cst.Attribute) and node.attr.value == BAR_METRICS
+        node for node in model.nodes(cst.Attribute) if node.attr.value == BAR_METRICS
     ]
     for call in model.methods("get_metrics"):
         owner = call.function.owner if call.function is not None else None

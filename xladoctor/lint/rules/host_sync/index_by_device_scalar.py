@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model.taken import Taken
 
 #: Without ``dim`` the result of these has no dimensions.
 _REDUCTIONS = frozenset({"argmax", "argmin", "sum", "max", "min"})
@@ -38,7 +39,7 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, node) if index is not None else None
         if index is None or loop is None:
             continue
-        compiles = "" if listed else ", and every new value compiles again"
+        compiles = "" if listed else ", and every new value recompiles"
         yield model.problem(
             node,
             f"the index {snippet(model, index)} becomes a Python number: it is read on the host "
@@ -116,7 +117,7 @@ def _is_of_turns(model: FileModel, node: cst.BaseExpression) -> bool:
     if not isinstance(node, cst.Name):
         return _is_turn(model, node)
     bound = [one.node for one in model.bindings(node.value, node)]
-    return bool(bound) and all(_is_target(model, one) or _is_turn(model, one) for one in bound)
+    return bool(bound) and all(_turn_of(model, one) or _is_turn(model, one) for one in bound)
 
 
 def _is_turn(model: FileModel, node: cst.CSTNode) -> bool:
@@ -134,23 +135,17 @@ def _is_turn(model: FileModel, node: cst.CSTNode) -> bool:
 
 def _is_counter(model: FileModel, node: cst.CSTNode) -> bool:
     """``i`` of ``for i in range(n)``, and of ``for i, x in enumerate(xs)``."""
-    first, parent = node, model.parent(node)
-    while isinstance(parent, cst.Element | cst.Tuple | cst.List):
-        if isinstance(parent, cst.Tuple | cst.List) and parent.elements[0] is not first:
-            return False
-        first, parent = parent, model.parent(parent)
-    if not isinstance(parent, cst.For | cst.CompFor) or not isinstance(parent.iter, cst.Call):
+    part = _turn_of(model, node)
+    if part is None or not isinstance(part.value, cst.Call) or any(part.places):
         return False
-    counts = "builtins.range" if first is node else "builtins.enumerate"
-    return parent.target is first and model.name(parent.iter.func) == counts
+    counts = "builtins.enumerate" if part.places else "builtins.range"
+    return model.name(part.value.func) == counts
 
 
-def _is_target(model: FileModel, node: cst.CSTNode) -> bool:
+def _turn_of(model: FileModel, node: cst.CSTNode) -> Taken | None:
     """``t`` and ``p`` of ``for t, p in ...``."""
-    parent = model.parent(node)
-    while isinstance(parent, cst.Element | cst.Tuple | cst.List):
-        node, parent = parent, model.parent(parent)
-    return isinstance(parent, cst.For | cst.CompFor) and parent.target is node
+    part = model.taken(node)
+    return None if part is None or isinstance(part.line, cst.Assign) else part
 
 
 def _makes_list(model: FileModel, node: cst.BaseExpression) -> bool:

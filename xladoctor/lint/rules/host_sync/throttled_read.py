@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.loops import opposed
+from xladoctor.lint.model.loops import HOT, opposed
 from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel, Guard, Loop, Problem
+
+#: Helpers within helpers that read.
+_HELPERS = 2
 
 
 @rule("XLA113")
@@ -32,17 +35,18 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
             continue
         if _of_evaluation(model, tensor):
             continue
-        loop, guard = model.step_loop(node), _every_so_often(model, node)
-        if loop is None or guard is None or model.in_step_closure(node):
+        loop, due = model.step_loop(node), _every_so_often(model, node)
+        if loop is None or due is None or model.in_step_closure(node):
             continue
+        guard, place = due
         if loop.implicit and not _goes_backward_after(model, loop):
             continue
         row = model.row(node)
         if (
             row in rows
             or not model.is_here(loop.node)
-            or model.effects.ran_before(node, tensor, loop)
-            or _ended_since(model, guard, node, loop)
+            or model.effects.ran_before(place, tensor, loop)
+            or _ended_since(model, guard, place, loop)
         ):
             continue
         rows.add(row)
@@ -104,13 +108,30 @@ def _of_evaluation(model: FileModel, tensor: cst.BaseExpression) -> bool:
     over = (x for x in loops if x.iterates.kind is Kind.DEVICE_LOADER)
     evaluating = {loop.function for loop in over} - {None}
     named = (part for part in walk(tensor) if isinstance(part, cst.Name))
-    made = (binding.node for name in named for binding in model.bindings(name.value, name))
+    made = (one for name in named for one in model.assigned_to(name))
     return any(isinstance(x, cst.Call) and model.call(x).target in evaluating for x in made)
 
 
-def _every_so_often(model: FileModel, node: cst.CSTNode) -> Guard | None:
-    """The condition with a remainder in it, not one for the first or last step."""
-    return next((g for g in model.guards(node) if _asks_remainder(model, g.test)), None)
+def _every_so_often(
+    model: FileModel, node: cst.CSTNode, depth: int = _HELPERS
+) -> tuple[Guard, cst.CSTNode] | None:
+    """The condition with a remainder in it, not one for the first or last step.
+
+    And what stands under it: the node, or the call of the helper that reads (which runs no model,
+    goes over no batches and ends no graph, so that what it reads is of the step).
+    """
+    guard = next((g for g in model.guards(node) if _asks_remainder(model, g.test)), None)
+    function = model.function_of(node)
+    if guard is not None or function is None or depth == 0:
+        return None if guard is None else (guard, node)
+    if any(one.function is function and one.kind in HOT for one in model.loops):
+        return None
+    for call in model.reached(function.node):
+        if model.effects.ends_graph(call) or model.value(call.node.func).kind is Kind.MODEL:
+            return None
+    callers = [call.node for call in model.callers(function) if model.is_here(call.node)]
+    due = (_every_so_often(model, call, depth - 1) for call in callers)
+    return next((one for one in due if one is not None), None)
 
 
 def _asks_remainder(model: FileModel, test: cst.BaseExpression, depth: int = 2) -> bool:

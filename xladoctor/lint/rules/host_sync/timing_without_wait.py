@@ -15,7 +15,7 @@ from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
 from xladoctor.lint.rules._formatting import formats
-from xladoctor.lint.rules._stopwatches import Timed, stopped_by
+from xladoctor.lint.rules._stopwatches import Timed, reached_between, stopped_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -83,7 +83,7 @@ def _only_queued(
     here = start is not None and _before(model, start, end)
     # A device loader lets the host run ahead by a few batches only.
     if start is not None and here and not _device_loader_between(model, start, end):
-        timed.append(Timed(start.node, [*_between(model, start, end)]))
+        timed.append(Timed(start.node, reached_between(model, start, end)))
     before = [call for call in model.calls() if call.function is end.function]
     before = [call for call in before if model.tree.order[call.node] < model.tree.order[end.node]]
     if not any(_waits(model, call) for call in before):
@@ -119,7 +119,7 @@ def _clock(model: FileModel, node: cst.BaseExpression, use: cst.CSTNode) -> Call
 def _assigned(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.CSTNode]:
     """What a name is bound to, or an attribute (``self.start``) that is spelled alike."""
     if isinstance(node, cst.Name):
-        yield from (binding.node for binding in model.bindings(node.value, node))
+        yield from model.assigned_to(node)
     elif isinstance(node, cst.Attribute):
         yield from model.assigned.get(dotted_text(node) or "", ())
 
@@ -142,17 +142,6 @@ def _is_of_budget(model: FileModel, node: cst.BinaryOperation) -> bool:
 
 def _before(model: FileModel, start: CallSite, end: CallSite) -> bool:
     return model.tree.order[start.node] < model.tree.order[end.node]
-
-
-def _between(model: FileModel, start: CallSite, end: CallSite) -> Sequence[CallSite]:
-    """The calls between two; those of reached functions may be of other files."""
-    order = model.tree.order
-    found: list[CallSite] = []
-    for call in model.calls():
-        inside = order[start.node] < order[call.node] < order[end.node]
-        if inside and call.function is start.function:
-            found.extend(model.reached(call.node))
-    return found
 
 
 def _works(model: FileModel, call: CallSite) -> bool:
@@ -202,8 +191,7 @@ def _makes_pictures(model: FileModel, call: CallSite) -> bool:
             continue
         seen.add(node)
         if isinstance(node, cst.Name):
-            bound = (item.node for item in model.bindings(node.value, node))
-            waiting += [item for item in bound if isinstance(item, cst.BaseExpression)]
+            waiting += model.assigned_to(node)
         elif isinstance(node, cst.Call):
             made = model.call(node)
             if (made.name or "").startswith("diffusers.") and _PIPELINE.search(made.name or ""):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 
@@ -58,9 +59,9 @@ def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             leave,
-            "leaving the loop here keeps the two threads of the ParallelLoader and the batches "
-            "they have fetched, once more in every epoch",
-            suggestion="go over pl.MpDeviceLoader(loader, device), which cleans up",
+            "leaving the loop here leaks the two threads of the ParallelLoader and the batches "
+            "they have fetched, in every epoch",
+            suggestion="iterate over pl.MpDeviceLoader(loader, device), which cleans up",
             related=[
                 model.place(maker, "made anew for every epoch"),
                 model.place(loop.node, "the loop"),
@@ -93,8 +94,8 @@ def _begun_again(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "every step begins the device loader anew: threads start, upload batches that nobody "
-            "takes, and without shuffling each step sees the first batch again",
+            "every step restarts the device loader: threads start and upload batches that "
+            "nothing consumes, and without shuffling each step sees the first batch again",
             suggestion="make the iterator once, before the loop, or go over the loader",
             related=[model.place(loop.node, "the step loop")],
         )
@@ -138,9 +139,9 @@ def _ends_all(model: FileModel, leave: cst.Break) -> bool:
         model.tree.text(part).strip()
         for other in block.body
         if isinstance(other, cst.If) and _leaves(other)
-        for part in (other.test, *_alternatives(other.test))
+        for part in (other.test, *joined(other.test, cst.Or))
     }
-    asked = list(_alternatives(guard.written)) if guard.when else [guard.written]
+    asked = list(joined(guard.written, cst.Or)) if guard.when else [guard.written]
     ends = [model.tree.text(part).strip() in behind for part in asked]
     rest = (part for part, sure in zip(asked, ends, strict=True) if not sure)
     whole = model.tree.text(guard.written).strip() in behind
@@ -153,15 +154,6 @@ def _leaves(node: cst.If) -> bool:
     )
 
 
-def _alternatives(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """The conditions of ``one or another``, each of which is enough."""
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.Or):
-        yield from _alternatives(test.left)
-        yield from _alternatives(test.right)
-    else:
-        yield test
-
-
 def _is_never_set(model: FileModel, test: cst.BaseExpression) -> bool:
     """``control.should_epoch_stop`` of a program that never sets such an attribute but to False."""
     if not isinstance(test, cst.Attribute):
@@ -171,7 +163,6 @@ def _is_never_set(model: FileModel, test: cst.BaseExpression) -> bool:
         is_name(node.value, "False")
         for part in (model, *model.linked)
         for node in part.nodes(cst.Assign)
-        if isinstance(node, cst.Assign)
         for target in node.targets
         if isinstance(target.target, cst.Attribute) and target.target.attr.value == name
     )
@@ -191,9 +182,8 @@ def _ends_while(model: FileModel, guard: Guard, inner: cst.CSTNode) -> bool:
 
 def _is_part(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
     """Whether a condition is another, or one of those that have to hold for it."""
-    if isinstance(other, cst.BooleanOperation) and isinstance(other.operator, cst.And):
-        return _is_part(model, one, other.left) or _is_part(model, one, other.right)
-    return model.tree.text(one).strip() == model.tree.text(other).strip()
+    text = model.tree.text(one).strip()
+    return any(model.tree.text(part).strip() == text for part in joined(other, cst.And))
 
 
 def _is_opposite(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:

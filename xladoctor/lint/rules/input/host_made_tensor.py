@@ -345,8 +345,7 @@ def _made_before(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     if not isinstance(made, cst.Call) or not model.is_here(made):
         return None
     assert isinstance(node, cst.Name)
-    bound = any(binding.node is made for binding in model.bindings(node.value, node))
-    return model.call(made) if bound else None
+    return model.call(made) if made in model.assigned_to(node) else None
 
 
 def _constant(model: FileModel, made: CallSite, name: str) -> bool:

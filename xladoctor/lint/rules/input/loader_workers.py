@@ -107,29 +107,12 @@ def _made_by(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) ->
     """The calls that make what an expression holds, on whichever way."""
     made = sources(model, node)
     if made is None and isinstance(node, cst.Name):
-        made = list(_bound(model, node))
+        # Also a part of ``train, rest = random_split(data)``.
+        made = [one for one in model.made_of(node) if one is not None]
         for one in made if depth else ():
             if isinstance(one, cst.Name) and one.value != node.value:
                 yield from _made_by(model, one, depth - 1)
     yield from (one for one in made or () if isinstance(one, cst.Call))
-
-
-def _bound(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
-    """What a name is bound to on some way: also a part of ``train, rest = random_split(data)``."""
-    for item in model.bindings(name.value, name):
-        if item.kind == "assign" and isinstance(item.node, cst.BaseExpression):
-            yield item.node
-        elif item.kind == "other" and item.node is not None:
-            around = model.tree.ancestors(item.node)
-            line = next((one for one in around if isinstance(one, cst.Assign | cst.For)), None)
-            if not isinstance(line, cst.Assign):
-                continue
-            parts, whole = line.targets[0].target, line.value
-            if isinstance(parts, cst.Tuple) and isinstance(whole, cst.Tuple):
-                pairs = zip(parts.elements, whole.elements, strict=False)
-                yield from (given.value for part, given in pairs if part.value is item.node)
-            else:
-                yield whole
 
 
 def _costs(model: FileModel, node: cst.Call, depth: int) -> tuple[cst.CSTNode, str] | None:

@@ -13,7 +13,7 @@ from xladoctor import catalogue
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SHELL, is_environ, key_of, settings
+from xladoctor.lint.rules._environment import SHELL, is_environ, is_off, key_of, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,8 @@ _EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*
 _SHELLS = tuple(f"subprocess.{name}" for name in ("run", "call", "check_call", "Popen"))
 #: Variables that nobody but torch_xla reads, as far as they are near one that it does.
 _FAMILIES = ("XLA_", "PJRT_", "PT_XLA_")
+#: Of these all are torch_xla's: a name of theirs that it does not read was made up.
+_OWN_FAMILIES = ("XLA_USE_", "PT_XLA_")
 #: How near: XLA_USE_F16 is XLA_USE_BF16, XLA_PYTHON_CLIENT_PREALLOCATE (JAX's) is none of these.
 _NEAR = 0.85
 
@@ -63,7 +65,8 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     for name, spot, node in settings(model):
         row = _known(name, model.target)
         if row is not None and row["status"] != "gone":
-            yield _problem(model, spot, name, row, _fix(model, node, row))
+            if row["status"] == "dead" or not is_off(model, node):
+                yield _problem(model, spot, name, row, _fix(model, node, row))
         elif row is None:
             yield from _misspelt(model, spot, name)
     for node in model.nodes(cst.Subscript):
@@ -89,16 +92,16 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
 
 
 def _misspelt(model: FileModel, place: cst.CSTNode | Place, name: str) -> Iterator[Problem]:
-    """A name that torch_xla does not read, beside one that it does."""
+    """A name that torch_xla does not read: beside one that it does, or of a family of its own."""
     known = _read()
     if name in known or not name.startswith(_FAMILIES) or _is_own(model, name):
         return
     near = difflib.get_close_matches(name, known, 1, _NEAR)
-    if near and _known(name, model.target) is None:
+    if (near or name.startswith(_OWN_FAMILIES)) and _known(name, model.target) is None:
         yield model.problem(
             place,
-            f"torch_xla reads no {name}: it does nothing",
-            suggestion=f"{near[0]}, if that was meant; else delete it",
+            f"torch_xla does not read {name}: it has no effect",
+            suggestion=f"{near[0]}, if that was meant; else delete it" if near else "delete it",
         )
 
 

@@ -67,7 +67,6 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
 def _modes(model: FileModel, known: dict[str, str]) -> Iterator[Problem]:
     """Modes that are chosen in Python: ``torch.tpu.eager_mode = ...``, ``set_eager_mode(...)``."""
     for node in model.nodes(cst.Assign):
-        assert isinstance(node, cst.Assign)
         name = model.name(node.value)
         if name not in known:
             named = (model.name(item.target) for item in node.targets)

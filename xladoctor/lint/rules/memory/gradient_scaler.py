@@ -38,8 +38,8 @@ def gradient_scaler(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "a gradient scaler reads on the host in every step whether a gradient overflowed, and "
-            "its step() goes past xm.optimizer_step; bfloat16 needs no scaling",
+            "a gradient scaler reads on the host in every step whether a gradient overflowed, "
+            "and its step() bypasses xm.optimizer_step; bfloat16 needs no scaling",
             suggestion="leave it out: loss.backward(), then xm.optimizer_step(optimizer)",
             fix=_fix(model, call),
         )

@@ -47,8 +47,8 @@ def lost_updates(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             _dtype_given(cast) or cast.node,
-            f"weights in bfloat16 have 8 significant bits: an update of lr={value:g} moves none "
-            f"that is larger than {value * 512:.2g}",
+            f"weights in bfloat16 have 8 significant bits: an update of lr={value:g} changes no "
+            f"weight larger than {value * 512:.2g}",
             suggestion='leave the weights in float32 and compute in bfloat16: torch.autocast("xla",'
             " dtype=torch.bfloat16)",
             related=[model.place(call.node, "the optimizer writes to these weights")],

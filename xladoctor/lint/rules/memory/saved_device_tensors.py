@@ -12,7 +12,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import in_order, made_by, same_name
+from xladoctor.lint.rules._exact import given_last, in_order, made_by, same_name
 from xladoctor.lint.rules._handed_over import handed_over, is_trainer
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "torch.save writes down the XLA device of every tensor: the file cannot be loaded "
-            "where there is no such device",
+            "torch.save records the XLA device of every tensor: the file cannot be loaded where "
+            "there is no such device",
             suggestion="xm.save(model.state_dict(), path), on all cores: it copies to the host and "
             "writes on the master",
             fix=_fix(model, call) if holder is not data else None,
@@ -83,7 +83,7 @@ def _by_saver(model: FileModel) -> Iterator[Problem]:
         if holder is not None and _on_device(model, call, holder):
             yield model.problem(
                 call.node,
-                "timm's saver writes with torch.save, which writes down the XLA device of every "
+                "timm's saver writes with torch.save, which records the XLA device of every "
                 "tensor: the file cannot be loaded where there is no such device",
                 suggestion="xm.save(model.state_dict(), path), on all cores",
                 related=[model.place(saver.origin, "the saver, of a model on the device")],
@@ -103,7 +103,8 @@ def _states(
         for element in data.elements:
             yield from _states(model, element.value, depth - 1)
         return
-    made = made_by(model, data)
+    last = given_last(model, data) if isinstance(data, cst.Name) else None
+    made = model.call(last) if isinstance(last, cst.Call) else made_by(model, data)
     own = made is not None and isinstance(made.target, Function)
     if made is not None and made.method == "state_dict" and made.receiver is not None and not own:
         yield made.receiver
@@ -122,7 +123,10 @@ def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
     """A dictionary that a name is bound to, and what ``name["model"] = ...`` adds to it."""
     bound = [item.node for item in model.bindings(name.value, name) if item.kind != "param"]
     dictionaries = [node for node in bound if isinstance(node, cst.Dict)]
-    if len(bound) == 1 and dictionaries:  # ``if state is None: state = {...}`` of a parameter, too
+    last = given_last(model, name)
+    if isinstance(last, cst.Dict):
+        yield last
+    elif len(bound) == 1 and dictionaries:  # ``if state is None: state = {}`` of a parameter, too
         yield dictionaries[0]
     home = model.function_of(name)
     for assign in model.nodes(cst.Assign) if dictionaries else ():

@@ -34,7 +34,7 @@ def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             node,
             f"how many elements {snippet(model, node)} has depends on the data: {read} "
-            f"{often(loop)}, and every new count compiles everything after it again",
+            f"{often(loop)}, and every new count recompiles everything after it",
             suggestion=("move the mask to the device: " if host else "")
             + "torch.where(mask, x, 0) keeps the shape; for a mean divide by mask.sum(); "
             "for ignored labels use ignore_index=",

@@ -16,19 +16,15 @@ if TYPE_CHECKING:
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import FileModel, Problem
+from xladoctor.lint.model.taken import targets
 
 
 @rule("XLA204")
 def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
     """Find writes into a device tensor through a boolean mask in hot loops."""
     for node in model.nodes(cst.Assign, cst.AugAssign):
-        if isinstance(node, cst.Assign):
-            targets = [item.target for item in node.targets]
-        elif isinstance(node, cst.AugAssign):
-            targets = [node.target]
-        else:
-            continue
-        for target in targets:
+        assert isinstance(node, cst.Assign | cst.AugAssign)
+        for target in targets(node):
             mask = mask_of(model, target) if isinstance(target, cst.Subscript) else None
             if not isinstance(target, cst.Subscript) or mask is None:
                 continue
@@ -39,7 +35,7 @@ def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 target,
                 f"writing through the mask of {snippet(model, target)} looks for its true "
-                f"elements on the host {often(loop)}, and every new number of them compiles again",
+                f"elements on the host {often(loop)}, and every new number of them recompiles",
                 suggestion=("move the mask to the device: " if is_on_host(model, mask) else "")
                 + "x = x.masked_fill(mask, value) for a number, "
                 "x = torch.where(mask, other, x) for a tensor",

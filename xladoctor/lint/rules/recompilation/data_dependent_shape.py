@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
-from xladoctor.lint.model.parts import each_in
+from xladoctor.lint.model.parts import each_in, index_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._left_out import samples_left_out
 from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
@@ -58,8 +58,7 @@ def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             f"the size of the result of `{name}` depends on the data: the host reads it "
-            f"{often(loop)}, "
-            "and every new size compiles everything after it again",
+            f"{often(loop)}, and every new size recompiles everything after it",
             suggestion=advice,
             related=[loop_place(model, loop), *why_on_device(model, model.value(tensor), loop)],
         )
@@ -88,10 +87,9 @@ def _divided(model: FileModel) -> Iterator[Problem]:
 def _chosen_rows(model: FileModel) -> Iterator[Problem]:
     """``x[rows]`` with ``rows = [i for i in range(n) if labels[i] > 0]``: as many as there are."""
     for node in model.nodes(cst.Subscript):
-        if not model.value(node.value).is_device_tensor or len(node.slice) != 1:
+        if not model.value(node.value).is_device_tensor:
             continue
-        index = node.slice[0].slice
-        name = index.value if isinstance(index, cst.Index) else None
+        name = index_of(node)
         made = list(made_of(model, name)) if isinstance(name, cst.Name) else [name]
         chosen = made[0] if len(made) == 1 else None
         if name is None or not isinstance(chosen, cst.ListComp) or not _asks_data(model, chosen):
@@ -190,8 +188,8 @@ def _of_size(
     reads = f"the host reads it {often(loop)}, and " if how == "stands on" else ""
     return model.problem(
         node,
-        f"{snippet(model, number)} is a size and {how} the device: {reads}every new size compiles "
-        "everything after it again",
+        f"{snippet(model, number)} is a size and {how} the device: {reads}every new size "
+        "recompiles everything after it",
         suggestion="take a size that does not depend on the batch (the longest that may come), and "
         "mask what is beyond",
         related=[loop_place(model, loop)],

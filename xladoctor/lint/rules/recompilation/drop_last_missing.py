@@ -27,7 +27,7 @@ from xladoctor.lint.rules._loaders import (
 )
 from xladoctor.lint.rules._short_batches import leaves_short_ones_out
 from xladoctor.lint.rules._sliced_batches import sliced_batches
-from xladoctor.lint.rules._sources import default, sources
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +147,7 @@ def _is_false(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
     if depth == 0:
         return False
     calls = model.callers(function)
-    values = [one.given_to(function, node.value) or default(function, node.value) for one in calls]
+    values = [one.given_to(function, node.value) or function.default(node.value) for one in calls]
     return bool(values) and all(
         value is not None and not one.has_star and _is_false(model, value, depth - 1)
         for one, value in zip(calls, values, strict=True)
@@ -219,23 +219,15 @@ def _asks_for_training(shuffle: cst.BaseExpression) -> bool:
 def _draws(model: FileModel, call: CallSite) -> bool:
     """``sampler=RandomSampler(data)``, also where one of several processes has another."""
     sampler = call.keywords.get("sampler")
-    found = sources(model, sampler) if sampler is not None else None
-    made = [
-        part
-        for one in found or ()
-        for part in ((one.body, one.orelse) if isinstance(one, cst.IfExp) else (one,))
-    ]
-    return any(isinstance(one, cst.Call) and model.name(one.func) in _DRAWING for one in made)
+    made = sources(model, sampler) if sampler is not None else None
+    return any(isinstance(one, cst.Call) and model.name(one.func) in _DRAWING for one in made or ())
 
 
 def _is_given_back(model: FileModel, call: CallSite, function: Function) -> bool:
     """Whether a function gives back the loader that it makes, by itself or by a name."""
     return any(
         value is call.node
-        or (
-            isinstance(value, cst.Name)
-            and any(one.node is call.node for one in model.bindings(value.value, value))
-        )
+        or (isinstance(value, cst.Name) and call.node in model.assigned_to(value))
         for value in returned(function)
     )
 

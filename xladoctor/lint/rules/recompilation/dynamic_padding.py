@@ -86,8 +86,8 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         elif _unpadded(model, call):
             yield model.problem(
                 call.node,
-                "without padding every text has a length of its own on the device: each new length "
-                "compiles the whole step again",
+                "without padding every text has a length of its own on the device: each new "
+                "length recompiles the whole step",
                 suggestion='padding="max_length" with truncation=True and max_length=',
             )
     here = [function for function in collating if model.is_here(function.node)]
@@ -115,8 +115,8 @@ def _by_trl(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node.func if packing is None else packing,
-            "without packing TRL pads each batch to its longest sample: each new length compiles "
-            "the whole step again",
+            "without packing TRL pads each batch to its longest sample: each new length "
+            "recompiles the whole step",
             suggestion="packing=True, or pad_to_multiple_of=128 for a few lengths",
         )
 
@@ -155,14 +155,13 @@ def _maps_unpadded(model: FileModel) -> bool:
         if (given := call.argument(0, "function")) is not None
         and (function := model.value(given).function) is not None
     ]
-    named = {node.value for node in model.nodes(cst.Name) if isinstance(node, cst.Name)}
+    named = {node.value for node in model.nodes(cst.Name)}
     if any(not words(name).isdisjoint(_BLOCKS) for name in named):
         return False
     inside = (
         model.call(part)
         for function in mapped
-        for part in walk(function.node.body)
-        if isinstance(part, cst.Call)
+        for part in model.within(function.node.body, cst.Call)
     )
     return any(
         _tokenizes(model, call) and "padding" not in call.keywords and not call.has_star
@@ -204,9 +203,7 @@ def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop, depth: int 
 
     Also as the parameter of a function that the loop calls.
     """
-    for name in walk(text):
-        if not isinstance(name, cst.Name):
-            continue
+    for name in model.within(text, cst.Name):
         for binding in model.bindings(name.value, name):
             if loop.node in model.tree.ancestors(binding.node) and binding.kind != "param":
                 return True
@@ -315,7 +312,7 @@ def _problem(
     return model.problem(
         node,
         "padded to the longest sample, every batch may have another shape: each new length "
-        f"compiles the whole step again{cores}",
+        f"recompiles the whole step{cores}",
         suggestion=advice,
         fix=fix,
     )

@@ -55,7 +55,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             node,
             f"{snippet(model, target)} has another shape {each}: everything that uses it is "
-            "compiled again each time",
+            "recompiled each time",
             suggestion="collect the pieces in a list and torch.cat them once after the loop; for a "
             "cache allocate the full size and use index_copy",
             related=[loop_place(model, loop)],
@@ -125,7 +125,7 @@ def _lists(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 call.node,
                 f"{snippet(model, kept)} is longer {often(loop)}: what is made of it has another "
-                "shape, and everything that uses it is compiled again each time",
+                "shape, and everything that uses it is recompiled each time",
                 suggestion="add up on the device (total += loss.detach()), or put the list "
                 "together once after the loop",
                 related=[loop_place(model, loop), model.place(grown, "this makes it longer")],
@@ -178,8 +178,7 @@ def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
     if isinstance(kept, cst.Name):
         made = [binding.node for binding in model.bindings(kept.value, kept)]
     else:
-        owner = model.class_around(kept)
-        made = list(model.kept(owner).get(kept.attr.value, ())) if owner is not None else []
+        made = [*model.kept_in(kept)]
     return bool(made) and all(
         isinstance(one, cst.List) or (isinstance(one, cst.Call) and not one.args) for one in made
     )

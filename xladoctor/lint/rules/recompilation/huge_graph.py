@@ -42,9 +42,9 @@ def huge_graph(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             end.node,
-            "the graph ends here alone, not for every batch: the forward and backward passes of "
-            "all batches in between are one graph, which takes as many times as long to compile, "
-            "and more memory",
+            "the graph ends only here, not for every batch: the forward and backward passes of "
+            "all batches in between are one graph, which takes that many times longer to "
+            "compile, and more memory",
             suggestion="call torch_xla.sync() for every batch, outside of the condition",
             related=[
                 loop_place(model, loop),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
@@ -144,9 +145,9 @@ def _drawn_turn(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     if not isinstance(node, cst.Name):
         return None
     for binding in model.bindings(node.value, node):
-        over = next(iter(model.tree.ancestors(binding.node)), None)
-        if isinstance(over, cst.For) and over.target is binding.node:
-            return drawn(model, over.iter)
+        part = model.taken(binding.node)
+        if part is not None and isinstance(part.line, cst.For) and not part.places:
+            return drawn(model, part.value)
     return None
 
 
@@ -178,7 +179,7 @@ def _is_size(model: FileModel, node: cst.IfExp) -> bool:
     return any(
         isinstance(part, cst.Name)
         and part.value == target.value
-        and any(binding.node is node for binding in model.bindings(part.value, part))
+        and node in model.assigned_to(part)
         for call in model.calls()
         if (call.name or "").startswith("torch.") and model.value(call.node).is_device_tensor
         for argument in call.node.args
@@ -230,9 +231,8 @@ def _may_be_off(model: FileModel, test: cst.BaseExpression) -> bool:
     return any(
         _OFF.search(model.tree.text(side)) is not None
         and model.literal(the_source(model, side)) in (NotImplemented, 0)
-        for part in walk(test)
-        if isinstance(part, cst.Comparison)
-        for side in (part.left, *(target.comparator for target in part.comparisons))
+        for part in model.within(test, cst.Comparison)
+        for side in compared(part)
     )
 
 
@@ -249,27 +249,23 @@ def _tossed_before(model: FileModel, node: cst.CSTNode) -> CallSite | None:
 
 
 def _is_certain(model: FileModel, ratio: cst.BaseExpression) -> bool:
-    """Whether a probability is 0 or 1, so far as anybody says: a default that nobody overrides."""
+    """Whether a probability is 0 or 1, so far as anybody says: a default that nobody overrides.
+
+    Not what the command line may set: an option that is off by default is there to be turned on.
+    """
     number = model.literal(ratio)
-    if number is not NotImplemented:
+    function = model.with_parameter(ratio) if isinstance(ratio, cst.Name) else None
+    if number is not NotImplemented or not isinstance(ratio, cst.Name) or function is None:
         return number in (0, 1)
-    function = model.function_of(ratio)
-    if not isinstance(ratio, cst.Name) or function is None:
-        return False
-    if ratio.value not in function.parameters:
-        return False
-    params = function.node.params
-    every = (*params.posonly_params, *params.params, *params.kwonly_params)
-    defaults = [one.default for one in every if one.name.value == ratio.value]
     given = [call.given_to(function, ratio.value) for call in model.callers(function)]
-    said = [one for one in (*given, *defaults) if one is not None]
+    said = [one for one in (*given, function.default(ratio.value)) if one is not None]
     return bool(said) and all(model.literal(one) in (0, 1) for one in said)
 
 
 def _decides(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """What a yes or no is decided by: both sides of a comparison, the test of a choice."""
     if isinstance(node, cst.Comparison):
-        sides = [node.left, *(target.comparator for target in node.comparisons)]
+        sides = compared(node)
         yield from () if any(_is_certain(model, side) for side in sides) else sides
     elif isinstance(node, cst.BooleanOperation):
         yield from (*_decides(model, node.left), *_decides(model, node.right))

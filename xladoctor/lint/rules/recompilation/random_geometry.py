@@ -140,7 +140,6 @@ def _drawn_constants(model: FileModel) -> Iterator[Problem]:
 def _drawn_turns(model: FileModel) -> Iterator[Problem]:
     """``for i in torch.randint(n, (k,)): mask[i] = 0``: the same, place by place."""
     for turns in model.nodes(cst.For) if model.once(may_be_drawn) else ():
-        assert isinstance(turns, cst.For)
         made = drawn_rows(model, turns.iter)
         names = {part.value for part in walk(turns.target) if isinstance(part, cst.Name)}
         parts = walk(turns.body) if made is not None else ()

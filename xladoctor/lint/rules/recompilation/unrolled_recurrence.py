@@ -8,7 +8,6 @@ import libcst as cst
 
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._sources import default
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +87,7 @@ def _is_short(model: FileModel, loop: cst.CSTNode) -> bool:
 def _unless_asked(model: FileModel, name: cst.Name) -> object:
     """The default of a parameter that no call gives: ``def forward(self, x, future=0)``."""
     function = model.function_of(name)
-    written = default(function, name.value) if function is not None else None
+    written = function.default(name.value) if function is not None else None
     if function is None or written is None or name.value not in function.parameters:
         return NotImplemented
     calls = [call for part in (model, *model.linked) for call in part.calls()]

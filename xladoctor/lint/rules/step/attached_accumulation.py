@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, LoopKind, walk
-from xladoctor.lint.model.helpers import returned
+from xladoctor.lint.model.dotted import paired
+from xladoctor.lint.model.helpers import losses_in, returned
+from xladoctor.lint.model.taken import names_set
 from xladoctor.lint.model.turns import counts_micro_steps
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._history import History, history_of, text_of
-from xladoctor.lint.rules._kept_sums import Kept, begins_anew, bound, kept, made_anew
+from xladoctor.lint.rules._kept_sums import Kept, begins_anew, kept, made_anew
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
@@ -154,7 +156,7 @@ def _calls_that_keep(
     for call in model.callers(function):
         loop, given = model.loop(call.node), call.given_to(function, root)
         inside = walk(loop.node, into_functions=False) if loop is not None else ()
-        anew = {name for line in inside for name in bound(line)}
+        anew = {name for line in inside for name in names_set(line)}
         if isinstance(given, cst.Name | cst.Attribute):
             yield from () if text_of(model, given).partition(".")[0] in anew else (call,)
 
@@ -167,8 +169,7 @@ def _in_hook(model: FileModel, loop: Loop, function: Function) -> Iterator[Probl
     given = [node.value for node in nodes if isinstance(node, cst.Return) and node.value]
     by_hand = (call for call in model.methods("manual_backward") if call.function is function)
     given += [loss for call in by_hand if (loss := call.argument(0, "loss")) is not None]
-    losses = [part for value in given for part in _loss_of(model, value)]
-    history = history_of(model, losses)
+    history = history_of(model, [part for value in given for part in losses_in(value)])
     for node in nodes if history.carries else []:
         found = kept(model, node, history.carries)
         own = found is not None and found.root.startswith(f"{function.parameters[0]}.")
@@ -177,18 +178,6 @@ def _in_hook(model: FileModel, loop: Loop, function: Function) -> Iterator[Probl
         if isinstance(node, cst.Call):
             for one in _kept_by_object(model, model.call(node), history.carries):
                 yield from _problem(model, loop, one.tensor, one)
-
-
-def _loss_of(model: FileModel, given: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """The loss in what is given back: ``loss``, ``{"loss": loss}``, ``(loss, outputs)``."""
-    if isinstance(given, cst.Dict):
-        pairs = [item for item in given.elements if isinstance(item, cst.DictElement)]
-        return [item.value for item in pairs if model.literal(item.key) == "loss"]
-    if isinstance(given, cst.IfExp):
-        return [*_loss_of(model, given.body), *_loss_of(model, given.orelse)]
-    if isinstance(given, cst.Tuple) and given.elements:
-        return [given.elements[0].value]
-    return [given]
 
 
 def _of_one_step(model: FileModel, loop: Loop) -> bool:
@@ -212,8 +201,8 @@ def _problem(model: FileModel, loop: Loop, node: cst.CSTNode, found: Kept) -> It
     detached = f"{text_of(model, found.tensor)}.detach()"
     yield model.problem(
         node,
-        f"{snippet(model, found.tensor)} brings its autograd history along: `{found.total}` keeps "
-        "that of every step, and memory grows until it runs out",
+        f"{snippet(model, found.tensor)} carries its autograd history: `{found.total}` keeps that "
+        "of every step, and memory grows until it runs out",
         suggestion=f"add {detached}",
         related=[loop_place(model, loop)],
         fix=model.fix("Detach it", model.replace(found.tensor, detached), safe=True),
@@ -236,31 +225,20 @@ def _given_back(
         name
         for part in walk(step.node.body, into_functions=False)
         if model.tree.order[part] > last
-        for name in bound(part)
+        for name in names_set(part)
     }
     carries = history_of(model, [loss for _, loss in own]).carries - cut
     line = model.parent(node)
     target = line.targets[0].target if isinstance(line, cst.Assign) else None
     found: set[str] = set()
     for value in returned(step):
-        for name, given in _pairs(target if target is not None else node, value):
+        for name, given in paired(target if target is not None else node, value):
             if text_of(model, given) in carries and model.value(name).is_device_tensor:
                 found.add(text_of(model, name))
             for item in given.elements if isinstance(given, cst.Dict) else ():
                 if isinstance(item, cst.DictElement) and text_of(model, item.value) in carries:
                     found.add(f"{text_of(model, name)}[{text_of(model, item.key)}]")
     return found
-
-
-def _pairs(
-    target: cst.BaseExpression, value: cst.BaseExpression
-) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """The names that what a function gives back gets, each with its value."""
-    if not isinstance(target, cst.Tuple):
-        yield target, value
-    elif isinstance(value, cst.Tuple):
-        given = (one.value for one in value.elements)
-        yield from zip((one.value for one in target.elements), given, strict=False)
 
 
 def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
@@ -291,7 +269,7 @@ def _kept_by_object(model: FileModel, call: CallSite, losses: set[str]) -> Itera
 def _total(model: FileModel, method: Function, name: str) -> str | None:
     """The attribute to which a method adds a parameter as it comes, each time."""
     nodes = list(walk(method.node.body, into_functions=False))
-    if any(target == name for node in nodes for target in bound(node)):
+    if any(name in names_set(node) for node in nodes):
         return None  # ``if torch.is_tensor(value): value = value.item()``
     of = f"{method.parameters[0]}."
     for node in nodes:

@@ -19,6 +19,7 @@ from xladoctor.lint.rules._clipped import (
 )
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
+from xladoctor.lint.rules._sharded import reduced_by_ddp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 
 _REDUCES = (REDUCE, OPTIMIZER_STEP, "torch_xla.core.xla_model.all_reduce")
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
-#: torch_xla writes to ``torch.nn.utils.clip_grad_norm_`` when it is imported; this address keeps
-#: the original.
+#: torch_xla replaces ``torch.nn.utils.clip_grad_norm_``; this address keeps the original.
 _UNPATCHED = "torch.nn.utils.clip_grad.clip_grad_norm_"
 #: Functions of other packages that call it.
 _DISPATCH = ("timm.utils.dispatch_clip_grad", "timm.utils.clip_grad.dispatch_clip_grad")
@@ -213,11 +213,12 @@ def _added_up(model: FileModel, clip: CallSite) -> cst.CSTNode | None:
 
 
 def _just_before(model: FileModel, reduce: CallSite, clip: CallSite) -> bool:
-    """Whether a reduction stands before a clip in one block."""
+    """Whether a reduction of the same turns runs before a clip: settings may decide on each."""
     return (
-        reduce.function is clip.function
-        and model.row(reduce.node) < model.row(clip.node)
-        and _conditions(model, reduce) == _conditions(model, clip)
+        model.row(reduce.node) < model.row(clip.node)
+        and model.step_loop(reduce.node) is model.step_loop(clip.node)
+        and model.throttled(reduce.node, of_batches=True)
+        and not opposed(model.guards(reduce.node), model.guards(clip.node))
     )
 
 
@@ -263,9 +264,9 @@ def _imported_after_torch_xla(model: FileModel) -> bool:
 def _step_after(
     model: FileModel, clip: CallSite, steps: Sequence[CallSite], depth: int = 2
 ) -> CallSite | None:
-    """The first reducing step after the clip in the same function and step loop.
+    """The first reducing step after the clip in the same function and step loop, or what it calls.
 
-    There or in what it calls; or, where a function does nothing but clip, in those that call it.
+    Where a function does nothing but clip, in those that call it.
     """
     loop = model.step_loop(clip.node)
     following = (
@@ -284,8 +285,10 @@ def _step_after(
 
 
 def _steps(model: FileModel) -> Iterator[CallSite]:
-    """The calls that reduce gradients and step, in source order."""
+    """The calls that reduce gradients and step, in source order; not behind DDP, which has."""
     for call in model.calls():
+        if call.name == OPTIMIZER_STEP and reduced_by_ddp(model, call) is not None:
+            continue
         if call.name == OPTIMIZER_STEP or _runs_step(model, call) or _is_named_step(model, call):
             yield call
 
@@ -301,10 +304,7 @@ def _runs_step(model: FileModel, call: CallSite) -> bool:
 
 
 def _is_named_step(model: FileModel, call: CallSite) -> bool:
-    """``xla_compat.optimizer_step(optimizer)``: a module for XLA that nobody has read.
-
-    Its function has the name of torch_xla's own, and is given an optimizer.
-    """
+    """``xla_compat.optimizer_step(optimizer)``: of a module for XLA that nobody has read."""
     module, _, name = (call.name or "").rpartition(".")
     given = call.argument(0, "optimizer")
     return (

@@ -31,8 +31,8 @@ def device_seed(model: FileModel) -> Iterator[Problem]:
     for call in model.calls("torch.manual_seed"):
         yield model.problem(
             call.node,
-            "torch.manual_seed seeds the host only: dropout and torch.rand on the XLA device give "
-            "other numbers in every run",
+            "torch.manual_seed seeds the host only: dropout and torch.rand on the XLA device "
+            "give different numbers in every run",
             suggestion="add torch_xla.manual_seed(seed), in the function that every core runs",
         )
         return

@@ -33,8 +33,8 @@ def dropout_in_evaluation(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "this dropout goes on after model.eval(): training is True unless it is given, so "
-            "that evaluations are of a model with holes",
+            "this dropout stays on after model.eval(): training defaults to True, so evaluations "
+            "drop units too",
             suggestion="training=self.training",
             fix=model.fix(
                 "Drop only while the model trains",

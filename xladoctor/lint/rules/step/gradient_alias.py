@@ -38,8 +38,9 @@ def gradient_alias(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            f"changed through {snippet(model, call.receiver)} the gradient is another tensor to "
-            "torch_xla: its all-reduce is lost, and the cores drift apart without any error",
+            f"changed through {snippet(model, call.receiver)} the gradient becomes a different "
+            "tensor to torch_xla: its all-reduce is lost, and the cores drift apart without any "
+            "error",
             suggestion="change the gradient itself: p.grad.div_(n)",
             related=[model.place(reduction.node, "its all-reduce is lost")],
             fix=model.fix(

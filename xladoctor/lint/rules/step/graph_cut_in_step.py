@@ -45,7 +45,7 @@ def graph_cut_in_step(model: FileModel) -> Iterator[Problem]:
                 "the graph ends between the forward and the backward pass: whatever the backward "
                 "pass needs becomes an output of the one graph and an input of the other, and "
                 "nothing is fused or freed across them",
-                suggestion="end the graph once in a step, behind the optimizer",
+                suggestion="end the graph once per step, after the optimizer",
                 related=[
                     model.place(forward.node, "the forward pass"),
                     model.place(event.node, "its backward pass"),

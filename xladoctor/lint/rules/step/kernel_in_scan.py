@@ -26,8 +26,8 @@ def kernel_in_scan(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call.node,
-            "flash attention inside of a scan over sharded layers has given NaN and another "
-            "result each time",
+            "flash attention inside of a scan over sharded layers has produced NaN, and a "
+            "different result each time",
             suggestion="scaled_dot_product_attention in the layers that are scanned, or a loop "
             "over the layers",
             related=[model.place(kernel.node, "the layers call the kernel here")],

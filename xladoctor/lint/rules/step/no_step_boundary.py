@@ -149,7 +149,7 @@ def _denoising(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             loop.node,
             "nothing in this loop ends the graph: all its calls of the model become one graph, "
-            "which takes as many times as long to trace and compile",
+            "which takes that many times longer to trace and compile",
             suggestion="call torch_xla.sync() at the end of the body",
             related=[model.place(ran.node, "the model, once more in each turn")],
         )
@@ -234,7 +234,7 @@ def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iter
     yield model.problem(
         loop.node,
         "nothing in this evaluation loop ends the graph: all its batches become one graph, "
-        "compiled anew for every number of batches",
+        "recompiled for every number of batches",
         suggestion="call torch_xla.sync() at the end of the body, or wrap the loader in "
         "pl.MpDeviceLoader(loader, device)",
     )

@@ -191,13 +191,33 @@ def _owners(model: FileModel, maker: CallSite) -> Iterator[tuple[cst.BaseExpress
     """What stands before ``.parameters()`` in the optimizer's arguments, and when it is asked.
 
     A list of groups that is made before asks then; a generator asks when it is used. A part of a
-    model (``net.head.parameters()``) is moved with it.
+    model (``net.head.parameters()``) is moved with it, unless it is on the device before.
     """
     for owner, taken in _asked_in(model, maker.node, maker.node, _DEPTH):
         yield owner, taken
-        while isinstance(owner, cst.Attribute) and not is_name(owner.value, "self"):
+        while isinstance(owner, cst.Attribute) and not _is_there(model, maker, owner, taken):
             owner = owner.value
+            if is_name(owner, "self") and not _is_module(model, maker):
+                break
             yield owner, taken
+
+
+def _is_there(
+    model: FileModel, maker: CallSite, owner: cst.BaseExpression, taken: cst.CSTNode
+) -> bool:
+    """Whether a part of a model was moved before its parameters were taken."""
+    moves = _moves_of(model, maker, owner)
+    return model.value(owner).on_device or bool(moves and in_order(model, moves[0].node, taken))
+
+
+def _is_module(model: FileModel, maker: CallSite) -> bool:
+    """Whether ``self`` is a module of torch, which moves its parts with it."""
+    owner = maker.function.owner if maker.function is not None else None
+    return (
+        owner is not None
+        and "torch.nn.Module" in model.library_bases(owner)
+        and not any("to" in one.methods for one in (owner, *model.parents(owner)))
+    )
 
 
 def _asked_in(
@@ -297,7 +317,18 @@ def _moved_after(
     """The first move to a device in the function, if it comes after the optimizer."""
     if not isinstance(owner, cst.Name | cst.Attribute) or model.value(owner).on_device:
         return None
-    moves = [
+    moves = _moves_of(model, maker, owner)
+    if not moves or not in_order(model, taken, moves[0].node):
+        return None
+    guards = {guard.node for guard in model.guards(maker.node)}
+    # ``if is_xla():`` around the move holds on XLA devices.
+    asked = (guard for guard in model.guards(moves[0].node) if guard.runs is not OnXla.YES)
+    return moves[0] if {guard.node for guard in asked} <= guards else None
+
+
+def _moves_of(model: FileModel, maker: CallSite, owner: cst.BaseExpression) -> list[CallSite]:
+    """The moves of a model to a device in the function that makes an optimizer."""
+    return [
         call
         for call in model.methods("to")
         if call.function is maker.function
@@ -305,12 +336,6 @@ def _moved_after(
         and (target := call.argument(0, "device")) is not None
         and model.value(target).kind is Kind.DEVICE
     ]
-    if not moves or not in_order(model, taken, moves[0].node):
-        return None
-    guards = {guard.node for guard in model.guards(maker.node)}
-    # ``if is_xla():`` around the move holds on XLA devices.
-    asked = (guard for guard in model.guards(moves[0].node) if guard.runs is not OnXla.YES)
-    return moves[0] if {guard.node for guard in asked} <= guards else None
 
 
 def _handed_on(

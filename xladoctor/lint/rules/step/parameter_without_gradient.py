@@ -8,6 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.taken import targets
+from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -64,11 +66,8 @@ def _layer(model: FileModel, call: CallSite, given: cst.BaseExpression) -> str |
 
 def _targets(node: cst.CSTNode) -> set[str]:
     """The names that an assignment or a loop sets."""
-    if isinstance(node, cst.Assign):
-        where: list[cst.CSTNode] = [one.target for one in node.targets]
-    else:
-        where = [node.target] if isinstance(node, (cst.AugAssign, cst.AnnAssign, cst.For)) else []
-    return {one.value for part in where for one in walk(part) if isinstance(one, cst.Name)}
+    where = [node.target] if isinstance(node, cst.For) else targets(node)
+    return {name for part in where for name in names_in(part)}
 
 
 def _required(model: FileModel, call: CallSite, name: str) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla, walk
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import tells_core
 from xladoctor.lint.rules._exact import in_order, same_name
@@ -95,10 +96,7 @@ def _prepared(model: FileModel) -> Iterator[str]:
         if not isinstance(parent, cst.Assign) or not is_accelerator(model, call):
             continue
         for target in parent.targets:
-            parts: list[cst.BaseExpression] = [target.target]
-            if isinstance(target.target, cst.Tuple):
-                parts = [element.value for element in target.target.elements]
-            yield from filter(None, map(dotted_text, parts))
+            yield from filter(None, map(dotted_text, each_in(target.target)))
 
 
 def _keeps_its_own(model: FileModel) -> bool:
@@ -166,7 +164,7 @@ def _twice(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 given,
                 "the optimizer steps here, with the gradients of this core's own batch, and what "
-                "step() gives back is no optimizer: xm.optimizer_step raises AttributeError",
+                "step() returns is not an optimizer: xm.optimizer_step raises AttributeError",
                 suggestion="xm.optimizer_step(optimizer) reduces the gradients, then steps",
                 fix=_inner_fix(model, given),
             )

@@ -50,7 +50,7 @@ def _problem(model: FileModel, call: CallSite, drawn: CallSite, write: str) -> P
     return model.problem(
         call.node,
         "a pure function is traced once, and the random key becomes a constant of it: every step "
-        "drops the same places",
+        "drops the same units",
         suggestion=write,
         related=[model.place(drawn.node, "it is drawn here")],
     )

@@ -11,6 +11,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true, in_order, same_name
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import loop_place
+from xladoctor.lint.rules._sharded import reduced_by_ddp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 def redundant_barrier(model: FileModel) -> Iterator[Problem]:
     """Find ``xm.optimizer_step(..., barrier=True)`` for each batch of a device loader.
 
-    And one that reduces what ``xm.reduce_gradients`` has reduced.
+    And one that reduces what ``xm.reduce_gradients`` or DDP has reduced.
     """
     yield from _reduced_again(model)
+    yield from _behind_ddp(model)
     for call in model.calls(OPTIMIZER_STEP):
         value = given_true(model, call, "barrier")
         loops = _loops(model, call) if value is not None else []
@@ -51,11 +53,36 @@ def _reduced_again(model: FileModel) -> Iterator[Problem]:
         optimizer = model.tree.text(given).strip()
         yield model.problem(
             call.node,
-            "xm.optimizer_step reduces the gradients once more: all cores meet, and send them all, "
-            "a second time",
+            "xm.optimizer_step reduces the gradients a second time: all cores exchange all of "
+            "them again",
             suggestion=f"{optimizer}.step(), since the gradients are reduced already",
             related=[model.place(first.node, "reduced here")],
         )
+
+
+def _behind_ddp(model: FileModel) -> Iterator[Problem]:
+    """``net = DDP(net)``, whose backward pass reduces, and ``xm.optimizer_step(optimizer)``."""
+    for call in model.calls(OPTIMIZER_STEP) if model.multi_core and not model.spmd else ():
+        given = call.argument(0, "optimizer")
+        wrap = reduced_by_ddp(model, call, surely=True)
+        if wrap is None or given is None or not _groups_xla(model):
+            continue
+        optimizer = model.tree.text(given).strip()
+        yield model.problem(
+            call.node,
+            "DistributedDataParallel has reduced the gradients in the backward pass: "
+            "xm.optimizer_step sends them all, and all cores meet, a second time",
+            suggestion=f"{optimizer}.step(), then torch_xla.sync() unless a device loader ends the "
+            "step",
+            related=[model.place(wrap.node, "reduced by this")],
+        )
+
+
+def _groups_xla(model: FileModel) -> bool:
+    """``dist.init_process_group("xla", ...)``: the group that DDP reduces over is of XLA cores."""
+    made = model.calls("torch.distributed.init_process_group")
+    backends = (call.argument(0, "backend") for call in made)
+    return any(one is not None and model.literal(one) == "xla" for one in backends)
 
 
 def _is_before(model: FileModel, reduction: CallSite, step: CallSite) -> bool:

@@ -10,7 +10,7 @@ from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
-from xladoctor.lint.rules._sharded import asked, sharded_at
+from xladoctor.lint.rules._sharded import owners_of, sharded_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +79,7 @@ def _is_plain(model: FileModel, optimizer: cst.BaseExpression) -> bool:
     """Whether an optimizer is seen to be one that reduces nothing by itself."""
     made: list[cst.CSTNode | None] = [model.value(optimizer).origin]
     if isinstance(optimizer, cst.Name):
-        made = [one.node for one in model.bindings(optimizer.value, optimizer)]
+        made = [*model.made_of(optimizer)]
     names = [model.call(one).name if isinstance(one, cst.Call) else None for one in made]
     return bool(names) and all((name or "").startswith(_PLAIN) for name in names)
 
@@ -96,23 +96,16 @@ def _counts(model: FileModel, test: cst.BaseExpression) -> bool:
     """``(step + 1) % accumulate == 0``, also by a name that was given to it."""
     asked: list[cst.CSTNode] = [test]
     if isinstance(test, cst.Name):
-        asked.extend(one.node for one in model.bindings(test.value, test))
+        asked += model.assigned_to(test)
     return any(isinstance(part, cst.Modulo) for one in asked for part in walk(one))
 
 
 def _of_another_model(model: FileModel, call: CallSite) -> bool:
     """Whether the optimizer is seen to hold the parameters of a model that is not sharded."""
-    optimizer = call.argument(0, "optimizer")
-    if not isinstance(optimizer, cst.Name):
-        return False
-    made = [one.node for one in model.bindings(optimizer.value, optimizer)]
-    owners = [
-        asked(one.args[0].value, "parameters") if isinstance(one, cst.Call) and one.args else None
-        for one in made
-    ]
+    owners = owners_of(model, call.argument(0, "optimizer"))
     return bool(owners) and all(
         isinstance(owner, cst.Name)
-        and any(one.kind == "assign" for one in model.bindings(owner.value, owner))
+        and bool(model.assigned_to(owner))
         and sharded_at(model, owner) is None
         for owner in owners
     )

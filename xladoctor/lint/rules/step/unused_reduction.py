@@ -65,8 +65,8 @@ def _lost_to_a_loop(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             call,
-            f"only the name {target.value} gets the reduced tensor: what the loop goes over keeps "
-            "its own, so that the cores stay as they are",
+            f"only the name {target.value} gets the reduced tensor: the tensors that the loop "
+            "iterates over stay unreduced",
             suggestion=f"{target.value}.copy_({model.tree.text(call).strip()}), or "
             "xm.all_reduce(op, [tensor, ...]), which reduces in place",
             related=[model.place(loop.node, "the loop")],

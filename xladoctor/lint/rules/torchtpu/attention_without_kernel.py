@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model import OnXla
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules import rule
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def _drops_weights(model: FileModel, node: cst.Call) -> bool:
     """``attention(q, k, v)[0]`` or ``x, _ = attention(q, k, v)``."""
     parent = model.parent(node)
     if isinstance(parent, cst.Subscript) and parent.value is node:
-        index = parent.slice[0].slice
-        return isinstance(index, cst.Index) and model.literal(index.value) == 0
+        index = index_of(parent)
+        return index is not None and model.literal(index) == 0
     if isinstance(parent, cst.Assign) and parent.value is node and len(parent.targets) == 1:
         target = parent.targets[0].target
         if isinstance(target, cst.Tuple) and len(target.elements) == 2:

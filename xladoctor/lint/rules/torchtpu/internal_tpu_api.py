@@ -33,7 +33,6 @@ def internal_tpu_api(model: FileModel) -> Iterator[Problem]:
     if any(string(text) == _ALLOWED for text in model.tree.strings):
         return
     for node in model.nodes(cst.Call):
-        assert isinstance(node, cst.Call)
         name = model.name(node.func)
         instead = _internal().get(name or "")
         if instead is None or tolerated(model, node):

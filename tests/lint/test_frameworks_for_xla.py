@@ -1,13 +1,9 @@
-"""Lightning, Accelerate and transformers as programs that nobody had read ask for XLA devices."""
+"""Lightning, Accelerate and transformers as programs ask them for XLA devices."""
 
 import itertools
-import pathlib
 
 import pytest
-from rule_helpers import found, marked, marks, rows
-
-from xladoctor.lint import run
-from xladoctor.lint.engine import LintOptions
+from rule_helpers import found, marked, marks, rows, told_in_files
 
 MODULE = """
 import torch
@@ -45,21 +41,6 @@ def program(
 ):
     module = MODULE.format(imports=imports, first=first, step=step, optimizers=optimizers)
     return module + TRAINER.format(arguments=arguments)
-
-
-def lint_folder(folder: pathlib.Path, files: dict[str, str]) -> set[tuple[str, int, str]]:
-    """(file, row, code) of files that are linted together."""
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    paths = sorted(folder.rglob("*.py"))
-    results = run.lint_files(paths, run.Plan(LintOptions()), jobs=1)
-    return {
-        (str(pathlib.Path(item.filename).relative_to(folder)), each.locations[0].row, each.code)
-        for item in results
-        for each in item.result.findings
-    }
 
 
 # Names that Lightning 2 no longer has
@@ -446,9 +427,9 @@ def test_what_each_core_logs_in_an_evaluation_is_told(tmp_path):
     script = "import lightning as L\nfrom net import Net\n\n{}\ntrainer.fit(Net())\n"
     trainer = 'trainer = L.Trainer(accelerator="tpu", devices="auto")'
     files = {"net.py": EVALUATED.format(more=""), "main.py": script.format(trainer)}
-    assert lint_folder(tmp_path, files) == {("net.py", 17, "XLA427")}
+    assert told_in_files(tmp_path, files) == {("net.py", 17, "XLA427")}
     files["net.py"] = EVALUATED.format(more=", sync_dist=True")
-    assert lint_folder(tmp_path, files) == set()
+    assert told_in_files(tmp_path, files) == set()
 
 
 # Programs of several files
@@ -468,7 +449,7 @@ def test_the_module_of_another_file_is_linted_for_tpus(tmp_path, trainer):
         imports="", first="pass", step="print(loss.item())", optimizers="return None"
     )
     script = f"import pytorch_lightning as pl\nfrom net import Net\n\n{trainer}.fit(Net())\n"
-    told = lint_folder(tmp_path, {"net.py": module, "main.py": script})
+    told = told_in_files(tmp_path, {"net.py": module, "main.py": script})
     assert ("net.py", 15, "XLA101") in told
 
 
@@ -497,7 +478,7 @@ def test_what_a_module_gives_back_of_a_helper_file_is_on_the_device(tmp_path):
             'L.Trainer(accelerator="tpu", devices=8).fit(Net())\n'
         ),
     }
-    assert ("losses.py", 8, "XLA101") in lint_folder(tmp_path, files)
+    assert ("losses.py", 8, "XLA101") in told_in_files(tmp_path, files)
 
 
 # Made on the host
@@ -535,13 +516,13 @@ def test_a_tracker_that_grows_behind_another_file_is_told(tmp_path):
         "            optimizer.step()\n            optimizer.zero_grad()\n"
         "            tracker.track(y)\n        tracker.reset()\n"
     )
-    told = lint_folder(tmp_path, {"tracker.py": tracker, "main.py": script})
+    told = told_in_files(tmp_path, {"tracker.py": tracker, "main.py": script})
     assert ("tracker.py", 16, "XLA206") in told
     anew = script.replace(
         "            tracker.track(y)\n",
         "            tracker.reset()\n            tracker.track(y)\n",
     )
-    told = lint_folder(tmp_path, {"tracker.py": tracker, "main.py": anew})
+    told = told_in_files(tmp_path, {"tracker.py": tracker, "main.py": anew})
     assert ("tracker.py", 16, "XLA206") not in told
 
 

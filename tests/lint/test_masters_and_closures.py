@@ -1,4 +1,4 @@
-"""What the seventh set of public programs showed, written anew in several spellings.
+"""What the master and step closures do, and what each core is given, in several spellings.
 
 All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
 other line may have a finding of a code that is asked for.
@@ -332,7 +332,7 @@ torch_xla.launch(work, args=(1,))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_the_seventh_set_showed(name):
+def test_what_masters_and_closures_do(name):
     program = STEP + PROGRAMS[name]
     wanted = name.partition(":")[0].split()
     assert {(row, code) for row, code in found(program) if code in wanted} == marks(program)

@@ -1,4 +1,4 @@
-"""What the eighth set of public programs showed, written anew in several spellings.
+"""Environments, tried layers, drawn models and lengths of the device, in several spellings.
 
 All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
 other line may have a finding of a code that is asked for.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rule_helpers import found, marked, marks, rows
-from test_unread_frameworks import lint_folder
+from rule_helpers import found, marked, marks, rows, told_in_files
 
 WRAPPED = """
 import torch
@@ -144,10 +143,10 @@ def train(loader, optimizer):
 
 
 def test_a_self_test_says_nothing_of_where_the_program_runs(tmp_path):
-    told = lint_folder(tmp_path, {**PARTS, "train.py": TRAIN})
+    told = told_in_files(tmp_path, {**PARTS, "train.py": TRAIN})
     masks = {place[:2] for place in told if place[2] == "XLA202"}
     assert masks == {("model.py", 7), ("model.py", 17)}
 
 
 def test_without_a_program_for_xla_nothing_is_told(tmp_path):
-    assert lint_folder(tmp_path, PARTS) == set()
+    assert told_in_files(tmp_path, PARTS) == set()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marked, marks, rows
-from test_unread_frameworks import lint_folder
+from rule_helpers import found, marked, marks, rows, told_in_files
 
 COLLATE = """
 import random
@@ -367,7 +366,7 @@ def build(data, more):
     return train_loader, val_loader, for_evaluation(more), device
 """,
     }
-    told = {place for place in lint_folder(tmp_path, files) if place[2] == "XLA203"}
+    told = {place for place in told_in_files(tmp_path, files) if place[2] == "XLA203"}
     assert told == {("data.py", 6, "XLA203")}
 
 

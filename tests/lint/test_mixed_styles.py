@@ -1,4 +1,4 @@
-"""What ten programs of mixed styles that nobody had read showed, in several spellings each."""
+"""Programs of mixed styles, in several spellings each."""
 
 import pytest
 from rule_helpers import found, rows

@@ -1,0 +1,97 @@
+"""What of a script for GPUs a program for XLA devices runs that imports the script for its helpers.
+
+``train.py`` chooses a GPU, builds models and trains them; ``train_tpu.py`` takes its functions that
+build models and read options, and trains by itself. What no other file names, and nothing that it
+names, runs on GPUs alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TypeAlias
+
+import libcst as cst
+
+from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.trials import asks_for_script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.syntax import Function, Tree
+
+_Defined: TypeAlias = "cst.FunctionDef | cst.ClassDef"
+
+
+def left_alone(
+    tree: Tree, names: Names | LinkedNames, module: cst.Module, others: AbstractSet[cst.Module]
+) -> frozenset[Function]:
+    """The functions of a script that no file for XLA devices comes to by its name.
+
+    Args:
+        tree: The files.
+        names: What their names are bound to.
+        module: One of them; none of a file that is no script.
+        others: Those that may run on XLA devices.
+    """
+    if not any(
+        asks_for_script(node) and tree.module_of(node) is module
+        for node in tree.nodes(cst.If)
+        if isinstance(node, cst.If)
+    ):
+        return frozenset()
+    tops = {name: node for node in _defined(module) if (name := node.name.value)}
+    named = {*_named_elsewhere(tree, names, others, tops)}
+    waiting, used = [*named], set(named)
+    while waiting:
+        for part in walk(tops[waiting.pop()]):
+            if not isinstance(part, cst.Name) or part.value not in tops or part.value in used:
+                continue
+            if any(one.node is tops[part.value] for one in tree.bindings(part)):
+                used.add(part.value)
+                waiting.append(part.value)
+    alone = {node for name, node in tops.items() if name not in used}
+    return frozenset(
+        function
+        for function in tree.functions.values()
+        if tree.module_of(function.node) is module
+        and (function.node in alone or not alone.isdisjoint(tree.ancestors(function.node)))
+    )
+
+
+def _named_elsewhere(
+    tree: Tree,
+    names: Names | LinkedNames,
+    others: AbstractSet[cst.Module],
+    tops: Mapping[str, _Defined],
+) -> Iterator[str]:
+    """What other files import by name, or ask anything for: ``train.build``; what a star may be."""
+    stars = {
+        tree.module_of(node)
+        for node in tree.imports
+        if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar)
+    }
+    for node in tree.nodes(cst.Attribute, cst.Name):
+        name = node.attr.value if isinstance(node, cst.Attribute) else node.value
+        home = tree.module_of(node)
+        if name not in tops or home not in others:
+            continue
+        imported = isinstance(tree.parents.get(node), cst.ImportAlias)
+        if not isinstance(node, cst.Attribute) and not imported and home not in stars:
+            continue
+        meant = names.definition(node)
+        root = (names.resolve(node) or "").partition(".")[0]
+        if meant.node is tops[name] if meant else root not in sys.stdlib_module_names:
+            yield name
+
+
+def _defined(module: cst.Module) -> list[_Defined]:
+    """The functions and classes that a file defines outside of others."""
+    return [
+        part
+        for line in module.body
+        for part in (line.body.body if isinstance(line, cst.If | cst.Try) else (line,))
+        if isinstance(part, cst.FunctionDef | cst.ClassDef)
+    ]
