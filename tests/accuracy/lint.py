@@ -53,7 +53,7 @@ CODES = {
     ),
     "host-sync-log": (
         *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
-        *("XLA903", "XLA905"),
+        "XLA903",
     ),
     "dynamic-shape": ("XLA201", "XLA202", "XLA204", "XLA206", "XLA209"),
     "last-batch-shape": ("XLA203", "XLA905"),

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import opposed
-from xladoctor.lint.model.parts import names_added
+from xladoctor.lint.model.parts import names_added, walk
+from xladoctor.lint.model.syntax import Function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.calls import CallSite
     from xladoctor.lint.model.file import FileModel
     from xladoctor.lint.model.loops import Loop
-    from xladoctor.lint.model.syntax import Function
 
 
 class Segments:
@@ -44,9 +45,31 @@ class Segments:
             places = self._places(call, function, loop)
             if not places:
                 return True  # in a function around this one: before or behind, nobody knows
+            if made in places and self._ran_within(made, loop):
+                return True
             first = order[made] if made is not None else -1
             between = (place for place in places if first < order[place] < order[node])
             if any(self._has_run(place, node) for place in between):
+                return True
+        return False
+
+    def _ran_within(self, made: cst.CSTNode | None, loop: Loop) -> bool:
+        """Whether the function that gave a value back ended the graph behind what it computed."""
+        function = self._model.call(made).target if isinstance(made, cst.Call) else None
+        if not isinstance(function, Function):
+            return False
+        order = self._model.tree.order
+        for value in returned(function):
+            named = [part for part in walk(value) if isinstance(part, cst.Name)]
+            bound = [
+                order[item.node]
+                for name in named
+                for item in self._model.bindings(name.value, name)
+                if self._model.function_of(item.node) is function and item.node in order
+            ]
+            ends = (call for call in self._model.reached(loop.node) if self._ends_graph(call))
+            places = (order[place] for call in ends for place in self._places(call, function, loop))
+            if bound and any(max(bound) < place < order[value] for place in places):
                 return True
         return False
 

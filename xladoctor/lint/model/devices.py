@@ -16,6 +16,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import Function, walk
+from xladoctor.lint.model.unreached import gives_up
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, for_others, words
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class Devices:
     def runs(self, node: cst.CSTNode) -> OnXla:
         """Whether a node runs on XLA devices, by all conditions here and in its callers."""
         optional = self._optional.get(self._tree.module_of(node), False)
+        optional = optional and not self._is_needed(node)
         return self.asked(node) or (OnXla.MAYBE if optional else OnXla.YES)
 
     def asked(self, node: cst.CSTNode) -> OnXla | None:
@@ -80,6 +82,28 @@ class Devices:
         if self._tree.module_of(node) in self.elsewhere:
             return OnXla.NO
         return _strongest([self._said(node), *self._tried(node)])
+
+    def _is_needed(self, node: cst.CSTNode) -> bool:
+        """Whether a node stands in a function that cannot go on without torch_xla."""
+        function = self._tree.function_of(node)
+        return function is not None and not self._needing.isdisjoint(function.around)
+
+    @functools.cached_property
+    def _needing(self) -> frozenset[Function]:
+        """The functions that import torch_xla whatever happens, or give up without it."""
+        found = (
+            self._tree.function_of(node)
+            for node in self._imports
+            if self._asked_always(node) and not self._guards(node)
+        )
+        return frozenset(one for one in found if one is not None)
+
+    def _asked_always(self, node: cst.CSTNode) -> bool:
+        """Whether nothing catches that an import fails, or what catches it gives up."""
+        return not any(
+            isinstance(one, cst.Try) and not all(map(gives_up, one.handlers))
+            for one in self._tree.ancestors(node)
+        )
 
     def _said(self, node: cst.CSTNode) -> OnXla | None:
         """What the conditions around a node say; None if none asks for the device."""
@@ -214,12 +238,16 @@ class Devices:
                 return
             if isinstance(parent, cst.Try):
                 if child is parent.body:
-                    if any(self._catches(handler) for handler in parent.handlers):
+                    needed = any(map(gives_up, parent.handlers)) and self._takes_xla(parent)
+                    if not needed and any(map(self._catches, parent.handlers)):
                         yield OnXla.MAYBE
                 elif isinstance(child, cst.ExceptHandler):
-                    tried = (node for node in walk(parent.body) if node in self._imports)
-                    yield OnXla.NO if any(True for _ in tried) else OnXla.MAYBE
+                    yield OnXla.NO if self._takes_xla(parent) else OnXla.MAYBE
             child = parent
+
+    def _takes_xla(self, tried: cst.Try) -> bool:
+        """Whether torch_xla is imported in what is tried."""
+        return any(node in self._imports for node in walk(tried.body))
 
     def _catches(self, handler: cst.ExceptHandler) -> bool:
         if handler.type is None:
@@ -244,8 +272,8 @@ class Devices:
         found: dict[cst.Module, bool] = {}
         for node in self._imports:
             module = self._tree.module_of(node)
-            tried = any(isinstance(x, cst.Try) for x in self._tree.ancestors(node))
-            under = tried or self._tree.function_of(node) is not None or bool(self._guards(node))
+            within = self._tree.function_of(node) is not None or bool(self._guards(node))
+            under = within or not self._asked_always(node)
             found[module] = found.get(module, True) and under
         return {node: under and not self._has_cpu_only(node) for node, under in found.items()}
 

@@ -22,6 +22,7 @@ _LEAVE = frozenset([cst.Return, cst.Raise, cst.Continue, cst.Break])
 _EXITS = frozenset({"sys.exit", "exit", "quit", "os._exit"})
 _LOOPS = (cst.For, cst.While)
 _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
+_SIMPLE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 
 
 def unreached(
@@ -100,6 +101,13 @@ def _block_ends(block: cst.BaseSuite) -> bool:
     if isinstance(block, cst.SimpleStatementSuite):
         return _ends(block)
     return any(_ends(statement) for statement in block.body)
+
+
+def gives_up(handler: cst.ExceptHandler) -> bool:
+    """Whether a program ends where a handler runs: it raises, or leaves by ``sys.exit(1)``."""
+    lines = [handler.body, *handler.body.body]
+    simple = (line for line in lines if isinstance(line, _SIMPLE))
+    return any(isinstance(part, cst.Raise) or _exits(part) for line in simple for part in line.body)
 
 
 def _exits(part: cst.CSTNode) -> bool:

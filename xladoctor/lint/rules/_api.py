@@ -12,6 +12,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.unreached import gives_up
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind
 from xladoctor.lint.rules._releases import for_older
@@ -374,6 +375,8 @@ def _is_bound_here(parent: cst.CSTNode | None, node: cst.CSTNode) -> bool:
 
 def _catches(node: cst.Try) -> bool:
     for handler in node.handlers:
+        if gives_up(handler):  # what is missing ends the program all the same
+            continue
         caught = walk(handler.type) if handler.type is not None else ()
         names = {part.value for part in caught if isinstance(part, cst.Name)}
         everything = handler.type is None or names & _BROAD

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import Class, FileModel
 
 #: Parsers that make objects of the classes that they are given, of what the command line says.
-_PARSERS = ("transformers.HfArgumentParser", "trl.TrlParser", "trl.H4ArgumentParser")
+PARSERS = ("transformers.HfArgumentParser", "trl.TrlParser", "trl.H4ArgumentParser")
 
 
 def constant(model: FileModel, node: cst.BaseExpression) -> object:
@@ -77,7 +77,7 @@ def _parsed(model: FileModel) -> Iterator[Class]:
     for part in (model, *model.linked):
         named = {
             name.value
-            for call in part.calls(*_PARSERS)
+            for call in part.calls(*PARSERS)
             for argument in call.node.args[:1]
             for name in model.within(argument.value, cst.Name)
         }

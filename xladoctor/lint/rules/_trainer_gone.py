@@ -16,11 +16,13 @@ from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call
+from xladoctor.lint.rules._training_arguments import ARGUMENTS, is_training_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import CallSite, Class, FileModel, Problem
+    from xladoctor.lint.model.syntax import Function
 
 _TRAINER = "transformers.Trainer"
 _ARGUMENTS = "transformers.TrainingArguments"
@@ -31,41 +33,48 @@ _TRAIN = f"{_TRAINER}.train"
 def gone_arguments(model: FileModel) -> Iterator[Problem]:
     """``Trainer(prediction_loss_only=True)``, ``trainer.train(model_path=path)``."""
     for call in model.calls():
-        of = _which(model, call)
-        for name, value in given(model, call).items() if of is not None else ():
-            if name not in _lost_arguments(of) or not model.is_here(value):
-                continue
-            if name == _TOKENIZER and not _is_of_transformers(model, call):
-                continue  # Trainers of other packages may still take it
-            yield model.problem(
-                value,
-                f"transformers no longer takes {name} here: this raises TypeError",
-                suggestion=_lost_arguments(of)[name],
-            )
+        for of in _which(model, call):
+            for name, value in given(model, call).items():
+                if name not in _lost_arguments(of) or not model.is_here(value):
+                    continue
+                if name == _TOKENIZER and of == _TRAINER and not _is_of_transformers(model, call):
+                    continue  # Trainers of other packages may still take it
+                yield model.problem(
+                    value,
+                    f"{of.partition('.')[0]} no longer takes {name} here: this raises TypeError",
+                    suggestion=_lost_arguments(of)[name],
+                )
 
 
 def _is_of_transformers(model: FileModel, call: CallSite) -> bool:
     """Whether a call makes a Trainer of transformers itself, or of a class on it."""
     owner = _begun_in(model, call)
     if owner is not None:
-        return all(name.startswith("transformers.") for name in model.library_bases(owner))
+        return _is_plain(model, owner)
     made = model.value(call.node).instance
     names = model.library_bases(made.cls) if made is not None else [call.name or ""]
     return all(name.startswith("transformers.") for name in names)
 
 
-def _which(model: FileModel, call: CallSite) -> str | None:
+def _is_plain(model: FileModel, owner: Class) -> bool:
+    """Whether a class stands on Trainers of transformers alone, none of another package."""
+    return all(name.startswith("transformers.") for name in model.library_bases(owner))
+
+
+def _which(model: FileModel, call: CallSite) -> Iterator[str]:
     """What a call is in the table; a class of the program may take what it likes."""
-    if call.name in TRAINERS or (is_trainer(model, call) and _passes_all_on(model, call)):
-        return _TRAINER
-    if _begun_in(model, call) is not None:
-        return _TRAINER
-    if call.name is not None and call.last in ("TrainingArguments", "Seq2SeqTrainingArguments"):
-        return _ARGUMENTS if call.name.startswith("transformers.") else None
-    if call.method != "train" or call.receiver is None:
-        return None
-    trainer = the_call(model, call.receiver)
-    return _TRAIN if trainer is not None and is_trainer(model, trainer) else None
+    package = (call.name or "").partition(".")[0]
+    if package != "transformers":
+        yield f"{package}.{call.last}"  # trl.SFTTrainer, however it is imported
+    passes_on = call.name in TRAINERS or (is_trainer(model, call) and _passes_all_on(model, call))
+    if passes_on or _begun_in(model, call) is not None:
+        yield _TRAINER
+    elif ARGUMENTS.search(call.name or ""):
+        yield _ARGUMENTS
+    elif call.method == "train" and call.receiver is not None:
+        trainer = the_call(model, call.receiver)
+        if trainer is not None and is_trainer(model, trainer):
+            yield _TRAIN
 
 
 def _begun_in(model: FileModel, call: CallSite) -> Class | None:
@@ -97,10 +106,12 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
     """``training_args.tpu_num_cores``, in files of the Trainer that define nothing like it."""
     if "transformers" not in model.frameworks or _has_own_arguments(model):
         return
-    gone = _lost(_ARGUMENTS)
+    gone, elsewhere_too = _lost(_ARGUMENTS), _lost(_ARGUMENTS, "shared")
     for node in model.nodes(cst.Attribute):
         name = node.attr.value
         if name not in gone or not isinstance(node.value, cst.Name | cst.Attribute):
+            continue
+        if name in elsewhere_too and not is_training_arguments(model, node.value):
             continue
         if any(_defines(one, name) for one in (model, *model.linked)):
             continue
@@ -125,6 +136,7 @@ def _has_own_arguments(model: FileModel) -> bool:
 def gone_methods(model: FileModel) -> Iterator[Problem]:
     """``self.prediction_loop(...)``, in a class on the Trainer that defines no such method."""
     gone = _lost(_TRAINER)
+    told: set[tuple[Function | None, str]] = set()  # a method ends at the first
     for owner in model.classes:
         if not extends_trainer(model, owner):
             continue
@@ -132,8 +144,13 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
             if not isinstance(node, cst.Attribute) or node.attr.value not in gone:
                 continue
             name = node.attr.value
+            if name == _TOKENIZER and not _is_plain(model, owner):
+                continue
             if not _is_itself(model, owner, node.value) or tolerated(model, node):
                 continue
+            if (place := (model.function_of(node), name)) in told:
+                continue
+            told.add(place)
             if model.method(owner, name) is None and not any(
                 _defines(one, name) for one in (model, *model.linked)
             ):
@@ -172,7 +189,7 @@ def old_methods(model: FileModel) -> Iterator[Problem]:
         if not extends_trainer(model, owner):
             continue
         for name, instead in _lost(_TRAINER).items():
-            method = owner.methods.get(name)
+            method = owner.methods.get(name) if instead.isidentifier() else None
             if method is not None and not model.callers(method):
                 yield model.problem(
                     method.node,
@@ -189,7 +206,7 @@ def _lost_arguments(of: str) -> Mapping[str, str]:
 
 
 @functools.cache
-def _lost(of: str) -> Mapping[str, str]:
-    """Attribute to what to write in its place, of a class."""
-    rows = catalogue.table("frameworks")["attribute"]
+def _lost(of: str, kind: str = "of") -> Mapping[str, str]:
+    """Attribute to what to write in its place, of a class: all, or those of a kind of row."""
+    rows = (row for row in catalogue.table("frameworks")["attribute"] if row.get(kind))
     return {name: row["instead"] for row in rows if row["of"] == of for name in row["names"]}

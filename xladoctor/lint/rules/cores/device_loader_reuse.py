@@ -36,6 +36,18 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                 suggestion="give the device loader a name of its own",
             )
             continue
+        used_up = _made_before(model, call)
+        if used_up is not None:
+            yield model.problem(
+                call.node,
+                "a ParallelLoader goes over its loader once: from the second epoch on there is "
+                "nothing left, and no step is made",
+                suggestion="loader = pl.MpDeviceLoader(loader, device), which starts anew "
+                "every epoch",
+                related=[model.place(used_up.node, "made once, before the epochs")],
+                fix=_fix(model, call.receiver),
+            )
+            continue
         for loop in model.loops:
             if loop.kind is not LoopKind.EPOCH:
                 continue
@@ -56,6 +68,22 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                 fix=_fix(model, call.receiver),
             )
             break
+
+
+def _made_before(model: FileModel, call: CallSite) -> CallSite | None:
+    """The one ParallelLoader, made before the epoch loop, that is asked anew in each epoch."""
+    epochs = [
+        loop.node
+        for loop in model.loops
+        if loop.kind is LoopKind.EPOCH and loop.node in around(model, call.node)
+    ]
+    loader = call.receiver
+    if not epochs or not isinstance(loader, cst.Name):
+        return None
+    made = made_by(model, loader)
+    if made is None or made.name != PARALLEL or len(assigned(model, loader)) != 1:
+        return None
+    return made if not any(epoch in around(model, made.node) for epoch in epochs) else None
 
 
 def _makers(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:

@@ -23,7 +23,7 @@ from xladoctor.lint.rules._lightning import (
     for_xla,
     wanted_for_xla,
 )
-from xladoctor.lint.rules._lightning_names import names_gone, of_classes
+from xladoctor.lint.rules._names_gone import names_gone, of_classes
 from xladoctor.lint.rules._sources import made_in
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
     if model.holds_copy_of(*LIGHTNING_PACKAGES):
         return
     if model.is_xla and "lightning" in model.frameworks:
-        yield from names_gone(model)
+        yield from names_gone(model, "lightning.pytorch")
         yield from of_classes(model)
         yield from _resumed(model)
         yield from apart(model)

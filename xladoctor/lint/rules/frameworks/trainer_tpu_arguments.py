@@ -12,6 +12,7 @@ from xladoctor.lint.model import Class, OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_trainer
+from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
 from xladoctor.lint.rules._questions import gone_questions, old_questions
 from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._trainer_gone import (
@@ -71,6 +72,12 @@ _SETTINGS = (
         "pad all samples to one length (padding='max_length')",
     ),
     _Setting(
+        "train_sampling_strategy",
+        ("'group_by_length'",),
+        "it makes batches of similar, so of many different lengths: each is compiled",
+        "pad all samples to one length (padding='max_length')",
+    ),
+    _Setting(
         "logging_steps",
         ("1",),
         "the Trainer reads the loss on the host on every step to log it",
@@ -126,7 +133,8 @@ _FUSED_SINCE = (2, 8)
 @rule("XLA905")
 def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     """Find ``TrainingArguments`` of programs for XLA devices with such settings."""
-    released = not model.holds_copy_of("transformers")
+    copied = model.holds_copy_of("transformers") or is_own_copy(model, "transformers")
+    released = not copied
     if not model.is_xla:
         yield from gone_questions(model, "transformers") if released else ()
         return
@@ -159,6 +167,7 @@ def _lost(model: FileModel) -> Iterator[Problem]:
     yield from gone_methods(model)
     yield from old_methods(model)
     yield from old_questions(model, "transformers")
+    yield from names_gone(model, "transformers")
 
 
 def _handed(model: FileModel) -> frozenset[cst.CSTNode]:

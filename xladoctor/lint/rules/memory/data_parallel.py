@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Words of names that count GPUs.
 _GPUS = frozenset({"gpu", "gpus", "ngpu", "ngpus"})
+#: Of a file that leaves XLA to another: a process has one XLA device, so these are no such ones.
+_COUNTED = frozenset({"devices", "ndevices"})
 
 
 @rule("XLA709")
@@ -39,7 +41,9 @@ def data_parallel(model: FileModel) -> Iterator[Problem]:
 def _where_gpus_are(model: FileModel, call: CallSite) -> bool:
     """``if args.n_gpu > 1 and not quantized:``, which no program for XLA devices counts."""
     asked = [words(model.tree.text(each.test)) for each in model.guards(call.node) if each.when]
-    return any(said & _GPUS and not said & XLA_WORDS for said in asked)
+    own = any(name.partition(".")[0] == "torch_xla" for name in model.names.imported())
+    counted = _GPUS if own else _GPUS | _COUNTED
+    return any(said & counted and not said & XLA_WORDS for said in asked)
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

@@ -10,6 +10,7 @@ from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
+from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._moved_later import (
     FSDP,
@@ -38,10 +39,11 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
     """Find optimizers of a model that the same function moves to the device afterwards."""
     if not model.is_xla:
         return
+    makers = model.once(_makers)
     if model.led_by:
         yield from _in_lightning(model)
+        yield from _under_accelerate(model, makers)
         return
-    makers = model.once(_makers)
     told = set()
     for maker in makers:
         for owner, taken in _owners(model, maker):
@@ -156,6 +158,33 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
                 suggestion="make the optimizer in configure_optimizers, which Lightning calls "
                 "after the move",
             )
+
+
+def _under_accelerate(model: FileModel, makers: list[CallSite]) -> Iterator[Problem]:
+    """``model.to(device)`` between the optimizer and ``prepare``, which gives it new parameters.
+
+    Of a model that is still where it was ``prepare`` finds them by name; of one that has moved
+    already it raises (Accelerate 1.15, ``Accelerator.prepare``; read, not run).
+    """
+    prepared = [call for call in model.methods("prepare") if is_accelerator(model, call)]
+    for maker in makers if prepared else ():
+        for owner, taken in _owners(model, maker):
+            move = _moved_after(model, maker, owner, taken)
+            if move is None or not any(
+                call.function is move.function
+                and in_order(model, move.node, call.node)
+                and any(same_name(one, owner) for one in call.positional)
+                for call in prepared
+            ):
+                continue
+            yield model.problem(
+                maker.node,
+                "the model is moved behind this and before prepare, so the optimizer keeps the "
+                "parameters of before: on XLA devices prepare raises ValueError",
+                suggestion="leave the move to prepare",
+                related=[model.place(move.node, "moved here, afterwards")],
+            )
+            break
 
 
 def _owners(model: FileModel, maker: CallSite) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:

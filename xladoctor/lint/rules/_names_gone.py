@@ -1,4 +1,4 @@
-"""Names and arguments that Lightning 2 has no more, wherever a program for XLA devices has them."""
+"""Names and arguments that a framework has no more, wherever a program for XLA devices has them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._lightning import TRAINERS
 from xladoctor.lint.rules._lightning_gone import MODULE, is_own
 from xladoctor.lint.rules._sources import is_made_in
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
+
+#: Where the names of a framework stand to what it is called with its release.
+_FRAMEWORKS = {"lightning.pytorch": "Lightning 2", "transformers": "transformers 5"}
 
 
 @functools.cache
@@ -29,7 +32,7 @@ def _names() -> Mapping[str, str]:
         for name in row["names"]
     }
     rows = catalogue.table("frameworks")["gone"]
-    return last | {row["name"]: row["instead"] for row in rows}
+    return last | {name: row["instead"] for row in rows for name in row["names"]}
 
 
 @functools.cache
@@ -41,46 +44,76 @@ def _arguments() -> Mapping[str, Mapping[str, str]]:
     return found
 
 
-def _which(dotted: str) -> str | None:
-    """The name of the table that a dotted name is, or stands in."""
-    if not dotted.startswith("lightning.pytorch."):
+@functools.cache
+def _instead(dotted: str) -> str | None:
+    """What to write in the place of exactly this name; None if it is not gone."""
+    of, _, name = dotted.rpartition(".")
+    moved = (
+        row["instead"]
+        for row in catalogue.table("frameworks")["moved"]
+        if row["of"] == of and name.startswith(tuple(row["begins"])) and name not in row["kept"]
+    )
+    return _names().get(dotted) or next(moved, None)
+
+
+def is_own_copy(model: FileModel, framework: str) -> bool:
+    """Whether a program brings a framework of its own: it imports a module that no release had."""
+    rows = catalogue.table("frameworks")
+    known = {name for row in rows["modules"] if row["of"] == framework for name in row["names"]}
+    begins = tuple(x for row in rows["moved"] if row["of"] == framework for x in row["begins"])
+    for line in model.tree.imports:
+        if isinstance(line, cst.ImportFrom) and line.module is not None and not line.relative:
+            package, _, module = model.tree.text(line.module).strip().partition(".")
+            first = module.partition(".")[0]
+            unknown = first and first not in known and not first.startswith(begins)
+            if package == framework and unknown:
+                return True
+    return False
+
+
+def _which(dotted: str, framework: str) -> str | None:
+    """The name that is gone which a dotted name is, or stands in."""
+    if not dotted.startswith(f"{framework}."):
         return None
     parts = dotted.split(".")
-    each = (".".join(parts[:count]) for count in range(len(parts), 2, -1))
-    return next((one for one in each if one in _names()), None)
+    within = framework.count(".") + 1
+    each = (".".join(parts[:count]) for count in range(len(parts), within, -1))
+    return next((one for one in each if _instead(one) is not None), None)
 
 
-def names_gone(model: FileModel) -> Iterator[Problem]:
+def names_gone(model: FileModel, framework: str) -> Iterator[Problem]:
     """``from pytorch_lightning.metrics import Accuracy``, ``pl.metrics.Accuracy()``, for good.
 
     An import is told once, for it fails before its names are used.
     """
     imported: set[str] = set()
     for line in model.tree.imports:
-        if any(isinstance(node, cst.Try) for node in around(model, line)):
+        if tolerated(model, line):
             continue
         for node, dotted in _imported(model, line):
-            name = _which(dotted)
+            name = _which(dotted, framework)
             if name is not None and name not in imported:
                 imported.add(name)
-                yield _no_more(model, node, name, "the import fails")
+                yield _no_more(model, node, name, framework, "the import fails")
     told: dict[str, set[int]] = collections.defaultdict(set)
     for dotted, uses in model.named.items():
-        name = _which(dotted)
+        name = _which(dotted, framework)
         if name is None or name in imported:
             continue
         for use in uses:
             row = model.row(use)
-            if row in told[name] or any(isinstance(x, cst.Try) for x in around(model, use)):
+            if row in told[name] or tolerated(model, use):
                 continue  # of ``pl.metrics.Accuracy`` not ``pl.metrics`` as well
             told[name].add(row)
-            yield _no_more(model, use, name, "this raises AttributeError")
+            yield _no_more(model, use, name, framework, "this raises AttributeError")
 
 
-def _no_more(model: FileModel, node: cst.CSTNode, name: str, what: str) -> Problem:
-    told = name.removeprefix("lightning.pytorch.")
+def _no_more(model: FileModel, node: cst.CSTNode, name: str, framework: str, what: str) -> Problem:
+    told = name.removeprefix(f"{framework}.")
     return model.problem(
-        node, f"Lightning 2 has no {told}: {what}", suggestion=f"use {_names()[name]}"
+        node,
+        f"{_FRAMEWORKS[framework]} has no {told}: {what}",
+        suggestion=f"use {_instead(name)}",
     )
 
 
