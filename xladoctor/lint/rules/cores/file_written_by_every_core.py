@@ -16,7 +16,14 @@ from xladoctor.lint.rules._cores import differs, entry_places, every_core
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._same import same_everywhere
 from xladoctor.lint.rules._sources import sources
-from xladoctor.lint.rules._writes import PRETRAINED, RUNS, SAVE, fetching_command, written_path
+from xladoctor.lint.rules._writes import (
+    PRETRAINED,
+    RUNS,
+    SAVE,
+    done_once,
+    fetching_command,
+    written_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +57,7 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, call),
         )
     yield from _appended(model)
+    yield from _done_once(model)
     yield from _downloads(model)
     yield from _commands(model)
 
@@ -64,6 +72,47 @@ def _appended(model: FileModel) -> Iterator[Problem]:
             suggestion=_advice(call),
             related=entry_places(model, entry),
         )
+
+
+def _done_once(model: FileModel) -> Iterator[Problem]:
+    """``os.makedirs(path)`` and ``shutil.rmtree(path)`` on all cores: the first one alone can."""
+
+    def path_of(_: FileModel, call: CallSite) -> cst.BaseExpression | None:
+        once = done_once(model, call)
+        if once is None or _is_caught(model, call.node):
+            return None
+        asks = once.does != "remove all" and any(
+            _asks_for_file(model, guard) for guard in model.guards(call.node)
+        )
+        return None if asks else once.path
+
+    for call, path, entry in _shared(model, path_of):
+        once = done_once(model, call)
+        makes = once is not None and once.does == "make"
+        yield model.problem(
+            call.node,
+            f"every core makes {snippet(model, path)}: FileExistsError on all but the first"
+            if makes
+            else f"every core removes {snippet(model, path)}: FileNotFoundError on one that comes "
+            "later, or what another core has written is gone",
+            suggestion="exist_ok=True" if makes else "remove it before the cores are started",
+            related=entry_places(model, entry),
+        )
+
+
+def _is_caught(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether what a call raises is caught around it: ``try: os.makedirs(path)``."""
+    inner = node
+    for parent in model.tree.ancestors(node):
+        if isinstance(parent, cst.Try) and parent.body is inner and parent.handlers:
+            return True
+        if isinstance(parent, cst.With) and any(
+            isinstance(item.item, cst.Call) and model.call(item.item).last == "suppress"
+            for item in parent.items
+        ):
+            return True
+        inner = parent
+    return False
 
 
 def _shared(
