@@ -47,11 +47,13 @@ class Thing:
     """An object of the run, with the objects that its attributes are.
 
     ``taken``: the models whose parameters it is, or holds (``list(net.parameters())``).
+    ``given``: another file has made it, and may have moved it.
     """
 
     owned: dict[str, Thing] = dataclasses.field(default_factory=dict)
     items: tuple[Thing, ...] = ()
     taken: tuple[Thing, ...] = ()
+    given: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
 def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallSite | None:
     """The move that comes too late, if no other optimizer is made of the model behind it."""
     moved = {event.model for event in before if isinstance(event, Moved)}
+    moved |= {one for one in made.models if one.given}
     for index, event in enumerate(later):
         if not isinstance(event, Moved) or event.model in moved or event.model not in made.models:
             continue
@@ -121,9 +124,13 @@ def _beginnings(model: FileModel) -> Iterator[Sequence[Event]]:
     top.module()
     yield top.events
     for function in model.functions:
-        if function.outer is None and function.owner is None and not model.callers(function):
+        if function.outer is not None or function.owner is not None:
+            continue
+        callers = model.callers(function)
+        if not any(model.is_here(caller.node) for caller in callers):
             run = _Run(model)
-            run.enter(function, {}, Thing())
+            names = function.parameters if callers else ()
+            run.enter(function, {name: Thing(given=True) for name in names}, Thing())
             yield run.events
     for owner in model.classes:
         first = owner.methods.get("__init__")
@@ -203,7 +210,8 @@ class _Run:
         if isinstance(node, cst.Name):
             return self._named(node.value, names) or names.setdefault(node.value, Thing())
         if isinstance(node, cst.Attribute):
-            return self._value(node.value, names).owned.setdefault(node.attr.value, Thing())
+            holder = self._value(node.value, names)
+            return holder.owned.setdefault(node.attr.value, Thing(given=holder.given))
         if isinstance(node, cst.Tuple):
             return Thing(items=tuple(self._value(x.value, names) for x in node.elements))
         if isinstance(node, cst.Call):
