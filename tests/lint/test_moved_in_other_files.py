@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from rule_helpers import told_in_files
+from rule_helpers import marked, rows, told_in_files
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,3 +68,74 @@ def test_a_function_that_another_file_calls_is_run_from_its_own_models(
     }
     expected = {("making.py", 11, "XLA305")} if told else set()
     assert told_in_files(tmp_path, files, {"XLA305"}) == expected
+
+
+KEPT = """
+import torch
+import torch_xla.core.xla_model as xm
+from torch import nn
+
+
+class Kept(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+
+class Smooth(Kept):
+    pass
+
+
+class Sharp(Kept):
+    def __init__(self, net, much):
+        super().__init__(net)
+        self.much = much
+
+
+def epoch(criterion, optimizer, loader, device=None):
+    if device is not None:
+        criterion.net.to(device)
+    for x in loader:
+        criterion(x.to(device)).backward()
+        optimizer.step()
+
+
+def make(net):
+    return torch.optim.AdamW(net.parameters())  # here
+
+
+def on_tpu(net, loader):
+    optimizer = make(net)
+    criterion = {kept}
+    epoch(criterion, optimizer, loader, device={device})
+    xm.mark_step()
+
+
+def on_gpu(net, loader):
+    optimizer = make(net)
+    net.to("cuda")
+    epoch(Smooth(net), optimizer, loader, "cuda")
+
+
+def on_host(net, loader):
+    epoch(Smooth(net), make(net), loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "device", "told"),
+    [
+        ("Smooth(net)", "xm.xla_device()", True),
+        ("Sharp(net, 2)", "xm.xla_device()", True),
+        ("Smooth(net.base)", "xm.xla_device()", False),
+        ("Sharp(net, 2)", "None", False),
+        ("Sharp(net, 2)", '"cpu"', False),
+    ],
+)
+def test_what_a_base_keeps_is_moved_where_this_call_says(
+    kept: str, device: str, told: bool
+) -> None:
+    """The same function moves the model to a GPU for another caller."""
+    program = KEPT.format(kept=kept, device=device)
+    expected = marked(program) if told else []
+    assert rows(program, "XLA305") == expected

@@ -17,7 +17,8 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, Kind, OnXla, walk
 from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.model.syntax import children
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, makes_optimizer, steps_optimizer
+from xladoctor.lint.rules._sources import default
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,12 +83,6 @@ class Moved:
 
 
 Event: TypeAlias = "Made | Moved"
-
-
-def makes_optimizer(model: FileModel, call: CallSite) -> bool:
-    """Whether a call makes an optimizer, of torch's or of a class of the program."""
-    own = isinstance(call.target, Class) and model.is_optimizer(call.target)
-    return own or model.value(call.node).kind is Kind.OPTIMIZER
 
 
 def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
@@ -232,10 +227,10 @@ class _Run:
                 self.events.append(Made(self._seen_from_here(call), call.function, models))
                 return Thing()
         given = [self._value(argument.value, names) for argument in node.args]
-        held = self._value(call.receiver, names) if call.receiver is not None else None
+        held = self._held(call, names)
         if call.method == "to" and call.name is None and held is not None:
             device = call.argument(0, "device")
-            if device is not None and self._model.value(device).kind is Kind.DEVICE:
+            if device is not None and self._is_xla(device, call.function, len(self._calls)):
                 sure = self._sure and self._is_sure(node)
                 self.events.append(Moved(call, self._seen_from_here(call), held, sure))
             return held
@@ -254,6 +249,31 @@ class _Run:
             holds = call.name in HOLDERS
             return Thing(taken=self._taken(node, names) if holds else ())
         return self._run(call, given, held)
+
+    def _held(self, call: CallSite, names: dict[str, Thing]) -> Thing | None:
+        """What a method is called on; of ``super().__init__(net)`` the object itself."""
+        function = call.function
+        if call.receiver is None:
+            return None
+        if self._model.is_super(call.receiver) and function is not None and function.parameters:
+            return names.get(function.parameters[0])
+        return self._value(call.receiver, names)
+
+    def _is_xla(self, device: cst.BaseExpression, function: Function | None, depth: int) -> bool:
+        """Whether a device is one of XLA, by what the calls of this run give for a parameter."""
+        caller = self._calls[depth - 1] if depth else None
+        if (
+            isinstance(device, cst.Name)
+            and self._model.is_parameter(device)
+            and function is not None
+            and caller is not None
+            and caller.target is function
+        ):
+            given = caller.given_to(function, device.value)
+            if given is not None:
+                return self._is_xla(given, caller.function, depth - 1)
+            device = default(function, device.value) or device
+        return self._model.value(device).kind is Kind.DEVICE
 
     def _start(self, call: CallSite, given: Sequence[Thing]) -> Thing:
         """``xmp.spawn(train, args=(net,))``: each core runs the function, after its number."""
@@ -282,7 +302,7 @@ class _Run:
         target, made = call.target, held
         if isinstance(target, Class):
             made = Thing()
-            target = target.methods.get("__init__")
+            target = self._model.method(target, "__init__")
         self._count += 1
         starred = any(argument.star for argument in call.node.args)
         if target is None or self._depth == _DEPTH or self._count > _MOST or starred:
