@@ -131,6 +131,8 @@ ONCE = """
         shutil.rmtree("old")  # !XLA406
     os.remove("done.txt")  # !XLA406
     Path("done").unlink()  # !XLA406
+    old_path = Path(out) / "old"
+    old_path.unlink()  # !XLA406
 """
 
 #: What may come second, and what one core alone does, or each for itself.
@@ -150,6 +152,8 @@ NOT_ONCE = """
         pass
     with contextlib.suppress(FileNotFoundError):
         os.remove("gone.txt")
+    picture.unlink()
+    rows.mkdir()
     os.makedirs(f"out-{index}")
     if xm.is_master_ordinal():
         os.makedirs("once")

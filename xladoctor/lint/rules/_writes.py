@@ -10,6 +10,8 @@ import libcst as cst
 
 from xladoctor import catalogue, patterns
 from xladoctor.lint.model import Function
+from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
 _TO_WRITE = frozenset({"w", "wt", "wb", "w+", "x", "xt", "xb"})
+_PATHS = frozenset({"path", "file", "dir", "folder", "directory", "checkpoint", "ckpt", "root"})
 #: What runs a command, and programs that fetch or unpack a file there.
 RUNS = frozenset(
     {"os.system", *(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output"))}
@@ -109,13 +112,23 @@ def done_once(model: FileModel, call: CallSite) -> Once | None:
     path = call.argument(*row["path"]) if row is not None else None
     if row is None and call.name is None and not call.positional:
         row = _methods_once().get(call.method or "")
-        path = call.receiver
+        path = call.receiver if _is_path(model, call.receiver) else None
     if row is None or path is None or call.has_star or isinstance(call.target, Function):
         return None
     allowed = call.keywords.get(row["unless"])
     if allowed is None and len(call.positional) > 1:
         return None  # ``os.makedirs(path, 0o755, True)``, ``shutil.rmtree(path, True)``
     return Once(path, row["does"]) if allowed is None or model.literal(allowed) is False else None
+
+
+def _is_path(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    """``Path("out")``, ``folder / "logs"`` and what is called so; shared memory has no path."""
+    made = the_source(model, node) if node is not None else None
+    if isinstance(made, cst.BinaryOperation):
+        return isinstance(made.operator, cst.Divide)
+    if isinstance(made, cst.Call):
+        return (model.name(made.func) or "").startswith("pathlib.")
+    return made is not None and not _PATHS.isdisjoint(words(last_name(made)))
 
 
 @functools.cache

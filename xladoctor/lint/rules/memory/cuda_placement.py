@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @rule("XLA706")
 def cuda_placement(model: FileModel) -> Iterator[Problem]:
-    """Find ``.cuda()``, ``.to("cuda")``, ``.to(0)`` and ``torch.device("cuda")`` without a guard."""
+    """Find ``.cuda()``, ``.to("cuda")``, ``.to(0)`` and ``torch.device("cuda")`` unguarded."""
     if not model.is_xla:
         return
     for call in model.calls():
