@@ -139,3 +139,47 @@ def test_what_a_base_keeps_is_moved_where_this_call_says(
     program = KEPT.format(kept=kept, device=device)
     expected = marked(program) if told else []
     assert rows(program, "XLA305") == expected
+
+
+AGAIN = """
+import torch
+import torch_xla.core.xla_model as xm
+
+
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+
+    def make(self):
+        return torch.optim.SGD(self.net.parameters(), lr=0.1)  # here
+
+    def place(self):
+        self.net.to(xm.xla_device())
+
+    def weigh(self):
+        return torch.optim.Adam(self.net.parameters())
+
+    def train(self, loader):
+        optimizer = self.make()
+        self.place()
+        {before}
+        for x in loader:
+            self.net(x).mean().backward()
+            xm.optimizer_step(optimizer, barrier=True)
+        {behind}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "told"),
+    [
+        ("pass", "pass", True),
+        ("pass", "self.weigh()", True),
+        ("optimizer = self.weigh()", "pass", False),
+    ],
+)
+def test_an_optimizer_made_again_counts_before_the_first_step(
+    before: str, behind: str, told: bool
+) -> None:
+    program = AGAIN.format(before=before, behind=behind)
+    assert rows(program, "XLA305") == (marked(program) if told else [])

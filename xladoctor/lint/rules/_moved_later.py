@@ -9,6 +9,7 @@ that is made, and then asked for one of its methods.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
@@ -82,7 +83,7 @@ class Moved:
     always: bool
 
 
-Event: TypeAlias = "Made | Moved"
+Event: TypeAlias = "Made | Moved | None"  # None: a step of an optimizer
 
 
 def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
@@ -98,16 +99,16 @@ def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
 
 
 def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallSite | None:
-    """The move that comes too late, if no other optimizer is made of the model behind it."""
+    """The move that comes too late, if nothing makes another optimizer before the next step."""
     moved = {event.model for event in before if isinstance(event, Moved)}
     moved |= {one for one in made.models if one.given}
     for index, event in enumerate(later):
         if not isinstance(event, Moved) or event.model in moved or event.model not in made.models:
             continue
-        again = (item for item in later[index:] if isinstance(item, Made))
+        again = itertools.takewhile(lambda item: item is not None, later[index:])
         if event.call.function is made.function is not None or event.seen is made.call:
             return None  # all in one function, whose own file tells it
-        if not event.always or any(event.model in item.models for item in again):
+        if not event.always or any(isinstance(x, Made) and event.model in x.models for x in again):
             return None
         return event.call
     return None
@@ -221,6 +222,8 @@ class _Run:
 
     def _call(self, node: cst.Call, names: dict[str, Thing]) -> Thing:
         call = self._model.call(node)
+        if call.name == OPTIMIZER_STEP or steps_optimizer(self._model, call):
+            self.events.append(None)
         if makes_optimizer(self._model, call) and not isinstance(call.target, Function):
             models = tuple(x for item in node.args for x in self._taken(item.value, names))
             if models:
@@ -262,13 +265,9 @@ class _Run:
     def _is_xla(self, device: cst.BaseExpression, function: Function | None, depth: int) -> bool:
         """Whether a device is one of XLA, by what the calls of this run give for a parameter."""
         caller = self._calls[depth - 1] if depth else None
-        if (
-            isinstance(device, cst.Name)
-            and self._model.is_parameter(device)
-            and function is not None
-            and caller is not None
-            and caller.target is function
-        ):
+        if function is None or caller is None or caller.target is not function:
+            return self._model.value(device).kind is Kind.DEVICE
+        if isinstance(device, cst.Name) and self._model.is_parameter(device):
             given = caller.given_to(function, device.value)
             if given is not None:
                 return self._is_xla(given, caller.function, depth - 1)
