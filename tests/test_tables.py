@@ -502,3 +502,23 @@ def _is_there(dotted: str) -> bool:
                 return False
         found = getattr(found, part)
     return True
+
+
+def test_paths_of_the_table_of_writers_are_where_the_installed_packages_take_them():
+    table = catalogue.table("writers")
+    assert set(table) == {"function", "method", "opener", "once"}
+    names = [name for kind in table for row in table[kind] for name in row["names"]]
+    assert len(names) == len(set(names))
+    for row in (*table["function"], *table["opener"]):
+        for dotted in row["names"]:
+            module, _, name = dotted.rpartition(".")
+            module = "omegaconf" if name == "save" and "OmegaConf" in module else module
+            if importlib.util.find_spec(module.partition(".")[0]) is None or not _has(dotted):
+                continue
+            found = getattr(importlib.import_module(module), name, None)
+            try:
+                parameters = list(inspect.signature(found).parameters)
+            except (TypeError, ValueError):
+                continue
+            place, keyword = row["path"]
+            assert parameters[place] == keyword or keyword not in parameters, dotted

@@ -187,6 +187,8 @@ PROGRAMS = {
 from transformers import TrainerState, TrainingArguments
 {TRAINER}
     def report(self):
+        if self.args.evaluation_strategy != "no":  # !XLA905
+            return self.args.eval_strategy
         return self.args.tpu_metrics_debug  # !XLA905
 """,
     "XLA905: a copy of the arguments has what it had": f"""\

@@ -31,6 +31,13 @@ from os import environ
 environ["PT_XLA_DEBUG_LEVELS"] = "2"  # !XLA701
 import torch_xla
 """,
+    "variables of libtpu": """\
+import os
+os.environ["TPU_VISIBLE_CHIP"] = "0"  # !XLA701
+os.environ.setdefault("TPU_PROCES_BOUNDS", "1,1,1")  # !XLA701
+os.environ["LIBTPU_INIT_ARG"] = "--xla_tpu_spmd=true"  # !XLA701
+import torch_xla
+""",
     "an export in a shell of its own": """\
 get_ipython().system("export XLA_USE_BF16=1")  # !XLA701
 import torch_xla
@@ -87,6 +94,18 @@ os.environ["XLA_FLAGS"] = "--xla_dump_to=/tmp/x"
 os.environ["MY_XLA_MODE"] = "1"
 import torch_xla
 print(half)
+""",
+    "variables of libtpu, and of the program beside them": """\
+import os
+os.environ["TPU_VISIBLE_CHIPS"] = "0"
+os.environ["TPU_CHIPS_PER_PROCESS_BOUNDS"] = "1,1,1"
+os.environ["LIBTPU_INIT_ARGS"] = "--xla_tpu_spmd=true"
+os.environ["TPU_NUM_CORES"] = "8"
+os.environ["TPU_PROCESS_COUNT"] = "4"
+os.environ["TPU_WORKER_IDS"] = "0,1"
+mine = os.environ["TPU_WORKER_IDS"].split(",")
+import torch_xla
+print(mine)
 """,
     "exports that are used in the same line": """\
 import os

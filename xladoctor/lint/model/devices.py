@@ -147,12 +147,25 @@ class Devices:
     def _has_other_callers(self, function: Function, calls: Iterable[cst.Call]) -> bool:
         """Whether what is called for other devices alone is written for XLA devices too.
 
-        A function that calls torch_xla, or an object with such methods that others use.
+        A function that calls torch_xla, or an object with such methods that others use. The step
+        of an optimizer of the program, which ``xm.optimizer_step(optimizer)`` takes.
         """
+        if self._is_step(function) and self._steps_on_xla:
+            return True
         if function in self._asks_xla or function.owner not in self._asks_xla:
             return function in self._asks_xla
         homes = (self._tree.function_of(call) for call in calls)
         return all(home is None or home.owner is not function.owner for home in homes)
+
+    def _is_step(self, function: Function) -> bool:
+        bases = function.owner.bases if function.owner is not None else ()
+        optim = any((self._names.resolve(x) or "").startswith("torch.optim.") for x in bases)
+        return optim and function.name == "step"
+
+    @functools.cached_property
+    def _steps_on_xla(self) -> bool:
+        step = f"{know.XM}.optimizer_step"
+        return any(self._names.resolve(call.func) == step for call in self._tree.calls)
 
     @functools.cached_property
     def _asks_xla(self) -> frozenset[Function | Class]:

@@ -9,6 +9,7 @@ that is made, and then asked for one of its methods.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
@@ -17,7 +18,7 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, Kind, OnXla, walk
 from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.model.syntax import children
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, makes_optimizer, steps_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,11 +48,13 @@ class Thing:
     """An object of the run, with the objects that its attributes are.
 
     ``taken``: the models whose parameters it is, or holds (``list(net.parameters())``).
+    ``given``: another file has made it, and may have moved it.
     """
 
     owned: dict[str, Thing] = dataclasses.field(default_factory=dict)
     items: tuple[Thing, ...] = ()
     taken: tuple[Thing, ...] = ()
+    given: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,13 +82,7 @@ class Moved:
     always: bool
 
 
-Event: TypeAlias = "Made | Moved"
-
-
-def makes_optimizer(model: FileModel, call: CallSite) -> bool:
-    """Whether a call makes an optimizer, of torch's or of a class of the program."""
-    own = isinstance(call.target, Class) and model.is_optimizer(call.target)
-    return own or model.value(call.node).kind is Kind.OPTIMIZER
+Event: TypeAlias = "Made | Moved | None"  # None: a step of an optimizer
 
 
 def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
@@ -101,15 +98,20 @@ def moved_later(model: FileModel) -> Iterator[tuple[CallSite, CallSite]]:
 
 
 def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallSite | None:
-    """The move that comes too late, if no other optimizer is made of the model behind it."""
+    """The move that comes too late, if nothing makes another optimizer before the next step."""
     moved = {model for event in before if isinstance(event, Moved) for model in event.models}
+    moved |= {one for one in made.models if one.given}
     for index, event in enumerate(later):
         if not isinstance(event, Moved):
             continue
         late = event.models.intersection(made.models) - moved
         if not late:
             continue
-        again = (item for item in later[index:] if isinstance(item, Made))
+        again = (
+            item
+            for item in itertools.takewhile(lambda item: item is not None, later[index:])
+            if isinstance(item, Made)
+        )
         if event.call.function is made.function is not None or event.seen is made.call:
             return None  # all in one function, whose own file tells it
         if not event.always or any(event.models.intersection(item.models) for item in again):
@@ -124,9 +126,13 @@ def _beginnings(model: FileModel) -> Iterator[Sequence[Event]]:
     top.module()
     yield top.events
     for function in model.functions:
-        if function.outer is None and function.owner is None and not model.callers(function):
+        if function.outer is not None or function.owner is not None:
+            continue
+        callers = model.callers(function)
+        if not any(model.is_here(caller.node) for caller in callers):
             run = _Run(model)
-            run.enter(function, {}, Thing())
+            names = function.parameters if callers else ()
+            run.enter(function, {name: Thing(given=True) for name in names}, Thing())
             yield run.events
     for owner in model.classes:
         first = owner.methods.get("__init__")
@@ -206,7 +212,8 @@ class _Run:
         if isinstance(node, cst.Name):
             return self._named(node.value, names) or names.setdefault(node.value, Thing())
         if isinstance(node, cst.Attribute):
-            return self._value(node.value, names).owned.setdefault(node.attr.value, Thing())
+            holder = self._value(node.value, names)
+            return holder.owned.setdefault(node.attr.value, Thing(given=holder.given))
         if isinstance(node, cst.Tuple):
             return Thing(items=tuple(self._value(x.value, names) for x in node.elements))
         if isinstance(node, cst.Call):
@@ -221,16 +228,18 @@ class _Run:
 
     def _call(self, node: cst.Call, names: dict[str, Thing]) -> Thing:
         call = self._model.call(node)
+        if call.name == OPTIMIZER_STEP or steps_optimizer(self._model, call):
+            self.events.append(None)
         if makes_optimizer(self._model, call) and not isinstance(call.target, Function):
             models = tuple(x for item in node.args for x in self._taken(item.value, names))
             if models:
                 self.events.append(Made(self._seen_from_here(call), call.function, models))
                 return Thing()
         given = [self._value(argument.value, names) for argument in node.args]
-        held = self._value(call.receiver, names) if call.receiver is not None else None
+        held = self._held(call, names)
         if call.method == "to" and call.name is None and held is not None:
             device = call.argument(0, "device")
-            if device is not None and self._model.value(device).kind is Kind.DEVICE:
+            if device is not None and self._is_xla(device, call.function, len(self._calls)):
                 sure = self._sure and self._is_sure(node)
                 # Parts of a module go with it; those of what has a ``to`` of its own may not.
                 parts = held.owned.values() if call.target is None else ()
@@ -253,6 +262,27 @@ class _Run:
             holds = call.name in HOLDERS
             return Thing(taken=self._taken(node, names) if holds else ())
         return self._run(call, given, held)
+
+    def _held(self, call: CallSite, names: dict[str, Thing]) -> Thing | None:
+        """What a method is called on; of ``super().__init__(net)`` the object itself."""
+        function = call.function
+        if call.receiver is None:
+            return None
+        if self._model.is_super(call.receiver) and function is not None and function.parameters:
+            return names.get(function.parameters[0])
+        return self._value(call.receiver, names)
+
+    def _is_xla(self, device: cst.BaseExpression, function: Function | None, depth: int) -> bool:
+        """Whether a device is one of XLA, by what the calls of this run give for a parameter."""
+        caller = self._calls[depth - 1] if depth else None
+        if function is None or caller is None or caller.target is not function:
+            return self._model.value(device).kind is Kind.DEVICE
+        if isinstance(device, cst.Name) and self._model.is_parameter(device):
+            given = caller.given_to(function, device.value)
+            if given is not None:
+                return self._is_xla(given, caller.function, depth - 1)
+            device = function.default(device.value) or device
+        return self._model.value(device).kind is Kind.DEVICE
 
     def _start(self, call: CallSite, given: Sequence[Thing]) -> Thing:
         """``xmp.spawn(train, args=(net,))``: each core runs the function, after its number."""
@@ -281,7 +311,7 @@ class _Run:
         target, made = call.target, held
         if isinstance(target, Class):
             made = Thing()
-            target = target.methods.get("__init__")
+            target = self._model.method(target, "__init__")
         self._count += 1
         starred = any(argument.star for argument in call.node.args)
         if target is None or self._depth == _DEPTH or self._count > _MOST or starred:

@@ -8,8 +8,17 @@ import libcst as cst
 
 from xladoctor.lint.effects import OPTIMIZER_STEP
 from xladoctor.lint.library import Effect
+from xladoctor.lint.model import Class, Kind
 
-__all__ = ["EAGER", "OPTIMIZER_STEP", "REDUCE", "compiles", "reduces_gradients", "steps_optimizer"]
+__all__ = [
+    "EAGER",
+    "OPTIMIZER_STEP",
+    "REDUCE",
+    "compiles",
+    "makes_optimizer",
+    "reduces_gradients",
+    "steps_optimizer",
+]
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -85,3 +94,9 @@ def _all_names(model: FileModel) -> Iterator[str | None]:
     for cls in model.classes:
         for base in cls.bases:
             yield model.name(base)
+
+
+def makes_optimizer(model: FileModel, call: CallSite) -> bool:
+    """Whether a call makes an optimizer, of torch's or of a class of the program."""
+    own = isinstance(call.target, Class) and model.is_optimizer(call.target)
+    return own or model.value(call.node).kind is Kind.OPTIMIZER

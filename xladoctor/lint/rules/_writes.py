@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import libcst as cst
 
-from xladoctor import patterns
+from xladoctor import catalogue, patterns
 from xladoctor.lint.model import Function
+from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.words import words
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from xladoctor.lint.model import CallSite, FileModel
 
-#: Function to (position, keyword) of the path.
-_WRITERS = {
-    "numpy.save": (0, "file"),
-    "numpy.savez": (0, "file"),
-    "numpy.savez_compressed": (0, "file"),
-    "numpy.savetxt": (0, "fname"),
-    "torch.save": (1, "f"),
-    "joblib.dump": (1, "filename"),
-    "omegaconf.OmegaConf.save": (1, "f"),
-    "matplotlib.pyplot.savefig": (0, "fname"),
-    "torchvision.utils.save_image": (1, "fp"),
-    "urllib.request.urlretrieve": (1, "filename"),
-    "torch.hub.download_url_to_file": (1, "dst"),
-    "gdown.download": (1, "output"),
-    "wget.download": (1, "out"),
-    "shutil.unpack_archive": (1, "extract_dir"),
-    **{f"shutil.{name}": (1, "dst") for name in ("copy", "copy2", "copyfile", "copytree", "move")},
-}
-#: Methods of tables (pandas), to the keyword of the path.
-_TABLES = {
-    **dict.fromkeys(("to_csv", "to_json", "to_hdf", "to_pickle"), "path_or_buf"),
-    **dict.fromkeys(("to_parquet", "to_feather", "to_stata"), "path"),
-    "to_excel": "excel_writer",
-}
-_WRITE_TEXT = frozenset({"write_text", "write_bytes"})
 _TO_WRITE = frozenset({"w", "wt", "wb", "w+", "x", "xt", "xb"})
-#: Methods of archives, and of Google's storage, to (position, keyword) of the path.
-_UNPACKED = {"extractall": (0, "path"), "download_to_filename": (0, "filename")}
+_PATHS = frozenset({"path", "file", "dir", "folder", "directory", "checkpoint", "ckpt", "root"})
 #: What runs a command, and programs that fetch or unpack a file there.
 RUNS = frozenset(
     {"os.system", *(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output"))}
@@ -52,8 +32,10 @@ _FETCHING = patterns.lazy(
 #: What models and tokenizers of transformers and diffusers write a folder with.
 PRETRAINED = "save_pretrained"
 SAVE = "torch_xla.core.xla_model.save"
-#: How files of pictures are called.
-_PICTURE = patterns.lazy(r"\.(png|jpe?g|gif|webp|bmp|tiff?)$", re.IGNORECASE)
+#: How files of pictures are called, and those of model cards.
+_KIND = patterns.lazy(r"\.(png|jpe?g|gif|webp|bmp|tiff?|md)$", re.IGNORECASE)
+#: Methods of archives and of storage, which keep their name where a library's function opens them.
+_UNPACKED = frozenset({"extractall", "download_to_filename"})
 
 
 def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
@@ -66,31 +48,95 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     Returns:
         None if it writes no file, as far as is known.
     """
-    if call.name in _WRITERS:
-        path = call.argument(*_WRITERS[call.name])
+    functions = _rows("function")
+    if call.name in functions:
+        path = call.argument(*functions[call.name]["path"])
         return None if path is None or _is_opened(model, path) else path
     if (file := opened(model, call)) is not None:
         path, mode = file
         # Who has a method ``open`` may take other words than ``pathlib.Path``.
-        writes = mode[:1] in {"w", "x"} if call.name else mode in _TO_WRITE
-        return path if writes else None
+        opener = _rows("opener").get(call.name or "")
+        return path if (mode[:1] in opener["writes"] if opener else mode in _TO_WRITE) else None
     if call.name == SAVE:
         every = call.argument(2, "master_only")
         writes = every is not None and model.literal(every) is False
         return call.argument(1, "file_or_path") if writes else None
-    if call.name is None and call.method == PRETRAINED:
+    return _by_method(model, call)
+
+
+def _by_method(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    row = _rows("method").get(call.method or "")
+    if call.method in _UNPACKED and row is not None:
+        return call.argument(*row["path"])
+    if call.name is not None or isinstance(call.target, Function):
+        return None
+    if call.method == PRETRAINED:
         once = {"is_main_process", "save_function"} & call.keywords.keys()
         return None if once or call.has_star else call.argument(0, "save_directory")
-    if call.name is None and call.method == "save" and not isinstance(call.target, Function):
-        path = call.argument(0, "fp")  # of a picture, whoever made it
-        return path if path is not None and _is_picture(model, path) else None
-    if call.method in _UNPACKED:
-        return call.argument(*_UNPACKED[call.method])
-    if call.name is None and call.method in _WRITE_TEXT:
-        return call.receiver
-    if call.name is None and call.method in _TABLES:
-        return call.argument(0, _TABLES[call.method])
-    return None
+    if call.method == "save":
+        path = call.argument(0, "fp")  # of a picture or a model card, whoever made it
+        return path if path is not None and _says_what(model, path) else None
+    if row is None:
+        return None
+    return call.argument(*row["path"]) if "path" in row else call.receiver
+
+
+@functools.cache
+def _rows(kind: str) -> dict[str, Mapping[str, Any]]:
+    """The rows of ``tables/writers.toml`` by the names that they tell of."""
+    return {name: row for row in catalogue.table("writers")[kind] for name in row["names"]}
+
+
+class Once(NamedTuple):
+    """What a call does that can be done once.
+
+    Attributes:
+        path: To what.
+        does: "make", "remove", "remove all" or "move".
+    """
+
+    path: cst.BaseExpression
+    does: str
+
+
+def done_once(model: FileModel, call: CallSite) -> Once | None:
+    """A folder that is made and must not be there yet, or what is moved or removed and must be.
+
+    Args:
+        model: The file.
+        call: Any call.
+
+    Returns:
+        None for other calls, and for those that say that they need not be the first.
+    """
+    row = _rows("once").get(call.name or "")
+    path = call.argument(*row["path"]) if row is not None else None
+    if row is None and call.name is None and not call.positional:
+        row = _methods_once().get(call.method or "")
+        path = call.receiver if _is_path(model, call.receiver) else None
+    if row is None or path is None or call.has_star or isinstance(call.target, Function):
+        return None
+    if "unless" not in row:
+        return Once(path, row["does"])
+    allowed = call.keywords.get(row["unless"])
+    if allowed is None and len(call.positional) > 1:
+        return None  # ``os.makedirs(path, 0o755, True)``, ``shutil.rmtree(path, True)``
+    return Once(path, row["does"]) if allowed is None or model.literal(allowed) is False else None
+
+
+def _is_path(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    """``Path("out")``, ``folder / "logs"`` and what is called so; shared memory has no path."""
+    made = the_source(model, node) if node is not None else None
+    if isinstance(made, cst.BinaryOperation):
+        return isinstance(made.operator, cst.Divide)
+    if isinstance(made, cst.Call):
+        return (model.name(made.func) or "").startswith("pathlib.")
+    return made is not None and not _PATHS.isdisjoint(words(last_name(made)))
+
+
+@functools.cache
+def _methods_once() -> dict[str, Mapping[str, Any]]:
+    return {name: row for row in catalogue.table("writers")["once"] for name in row["methods"]}
 
 
 def opened(model: FileModel, call: CallSite) -> tuple[cst.BaseExpression | None, str] | None:
@@ -98,13 +144,14 @@ def opened(model: FileModel, call: CallSite) -> tuple[cst.BaseExpression | None,
 
     The mode is "" if it is not written.
     """
-    if call.name == "builtins.open":
-        path, mode = call.argument(0, "file"), call.argument(1, "mode")
+    row = _rows("opener").get(call.name or "")
+    if row is not None:
+        path, mode, text = call.argument(*row["path"]), call.argument(*row["mode"]), row["default"]
     elif call.name is None and call.method == "open":  # of ``pathlib.Path``
-        path, mode = call.receiver, call.argument(0, "mode")
+        path, mode, text = call.receiver, call.argument(0, "mode"), "r"
     else:
         return None
-    text = model.literal(mode) if mode is not None else "r"
+    text = model.literal(mode) if mode is not None else text
     return path, text if isinstance(text, str) else ""
 
 
@@ -127,15 +174,18 @@ def _with_item(model: FileModel, target: cst.CSTNode | None) -> cst.WithItem | N
     return item if isinstance(item, cst.WithItem) else None
 
 
-def _is_picture(model: FileModel, path: cst.BaseExpression) -> bool:
+def _says_what(model: FileModel, path: cst.BaseExpression) -> bool:
     """``"out.png"``, ``f"{step}.png"``, ``os.path.join(folder, "out.png")``."""
     if isinstance(path, cst.Call) and model.name(path.func) == "os.path.join" and path.args:
-        return _is_picture(model, path.args[-1].value)
+        return _says_what(model, path.args[-1].value)
     if isinstance(path, cst.FormattedString):
         last = path.parts[-1] if path.parts else None
-        return isinstance(last, cst.FormattedStringText) and bool(_PICTURE.search(last.value))
+        return isinstance(last, cst.FormattedStringText) and bool(_KIND.search(last.value))
+    made = the_source(model, path)
+    if made is not path:
+        return _says_what(model, made)
     text = model.literal(path)
-    return isinstance(text, str) and bool(_PICTURE.search(text))
+    return isinstance(text, str) and bool(_KIND.search(text))
 
 
 def fetching_command(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
@@ -158,5 +208,7 @@ def _begins(model: FileModel, node: cst.BaseExpression) -> str:
         return first.value if isinstance(first, cst.FormattedStringText) else ""
     if isinstance(node, cst.BinaryOperation):
         return _begins(model, node.left)
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        return _begins(model, node.func.value) if node.func.attr.value == "format" else ""
     text = model.literal(node)
     return text if isinstance(text, str) else ""

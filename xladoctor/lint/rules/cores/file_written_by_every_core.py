@@ -16,7 +16,14 @@ from xladoctor.lint.rules._cores import differs, entry_places, every_core
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._same import same_everywhere
 from xladoctor.lint.rules._sources import sources
-from xladoctor.lint.rules._writes import PRETRAINED, RUNS, SAVE, fetching_command, written_path
+from xladoctor.lint.rules._writes import (
+    PRETRAINED,
+    RUNS,
+    SAVE,
+    done_once,
+    fetching_command,
+    written_path,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,6 +43,21 @@ _BY_MASTER = (
     "xm.rendezvous(tag)` before it, `if xm.is_master_ordinal(): xm.rendezvous(tag)` after it"
 )
 
+_REMOVED = (
+    "every core removes {}: FileNotFoundError on a later one, or another core's file is gone",
+    "remove it before the cores are started",
+)
+#: What happens where each core does what can be done once, and what to write instead.
+_ONCE = {
+    "make": ("every core makes {}: FileExistsError on all but the first", "exist_ok=True"),
+    "remove": _REMOVED,
+    "remove all": _REMOVED,
+    "move": (
+        "every core moves {}: FileNotFoundError on all but the first",
+        "move it under `if xm.is_master_ordinal(local=False):`",
+    ),
+}
+
 
 @rule("XLA406")
 def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
@@ -50,6 +72,7 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, call),
         )
     yield from _appended(model)
+    yield from _done_once(model)
     yield from _downloads(model)
     yield from _commands(model)
 
@@ -64,6 +87,44 @@ def _appended(model: FileModel) -> Iterator[Problem]:
             suggestion=_advice(call),
             related=entry_places(model, entry),
         )
+
+
+def _done_once(model: FileModel) -> Iterator[Problem]:
+    """``os.makedirs(path)`` and ``shutil.rmtree(path)`` on all cores: the first one alone can."""
+
+    def path_of(_: FileModel, call: CallSite) -> cst.BaseExpression | None:
+        once = done_once(model, call)
+        if once is None or _is_caught(model, call.node):
+            return None
+        asks = once.does != "remove all" and any(
+            _asks_for_file(model, guard) for guard in model.guards(call.node)
+        )
+        return None if asks else once.path
+
+    for call, path, entry in _shared(model, path_of):
+        once = done_once(model, call)
+        what, suggestion = _ONCE[once.does if once is not None else "remove"]
+        yield model.problem(
+            call.node,
+            what.format(snippet(model, path)),
+            suggestion=suggestion,
+            related=entry_places(model, entry),
+        )
+
+
+def _is_caught(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether what a call raises is caught around it: ``try: os.makedirs(path)``."""
+    inner = node
+    for parent in model.tree.ancestors(node):
+        if isinstance(parent, cst.Try) and parent.body is inner and parent.handlers:
+            return True
+        if isinstance(parent, cst.With) and any(
+            isinstance(item.item, cst.Call) and model.call(item.item).last == "suppress"
+            for item in parent.items
+        ):
+            return True
+        inner = parent
+    return False
 
 
 def _shared(

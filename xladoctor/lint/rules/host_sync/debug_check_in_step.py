@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._fabric import clips_of_fabric
@@ -13,8 +14,10 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
+#: Words of conditions that look for a fault.
+_DEBUGS = frozenset({"debug", "debugging", "anomaly", "detect", "nan", "check", "fast"})
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 
 
@@ -28,7 +31,7 @@ def debug_check_in_step(model: FileModel) -> Iterator[Problem]:
             mode = call.argument(0, "mode")
             if mode is None or model.literal(mode) is not True:
                 continue
-        if model.guards(call.node):
+        if _is_switched(model, call):
             continue
         yield model.problem(
             call.node,
@@ -57,6 +60,15 @@ def debug_check_in_step(model: FileModel) -> Iterator[Problem]:
                 "each step",
                 suggestion="turn it on only while you look for a NaN",
             )
+
+
+def _is_switched(model: FileModel, call: CallSite) -> bool:
+    """Whether a condition turns it on; what leaves the loop before is one if it says so."""
+    around = model.tree.ancestors(call.node)
+    return any(
+        guard.node in around or not _DEBUGS.isdisjoint(words(model.tree.text(guard.test)))
+        for guard in model.guards(call.node)
+    )
 
 
 def _by_fabric(model: FileModel) -> Iterator[Problem]:

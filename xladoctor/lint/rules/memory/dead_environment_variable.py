@@ -29,12 +29,12 @@ _SETS_ONE = re.compile(r"^(?:%(?:set_)?env\s+\w+(?:=|\s+).*|!?\s*export\s+\w+=[^
 #: A shell line that sets one variable for itself.
 _EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*"|[^;&|\s]*)\s*$""")
 _SHELLS = tuple(f"subprocess.{name}" for name in ("run", "call", "check_call", "Popen"))
-#: Variables that nobody but torch_xla reads, as far as they are near one that it does.
-_FAMILIES = ("XLA_", "PJRT_", "PT_XLA_")
+#: Variables that nobody but torch_xla and libtpu reads, as far as they are near one that they do,
+#: and how near: XLA_USE_F16 is XLA_USE_BF16, XLA_PYTHON_CLIENT_PREALLOCATE (JAX's) is none of
+#: these, and TPU_PROCESS_COUNT is a program's own.
+_FAMILIES = {"XLA_": 0.85, "PJRT_": 0.85, "PT_XLA_": 0.85, "TPU_": 0.87, "LIBTPU_": 0.87}
 #: Of these all are torch_xla's: a name of theirs that it does not read was made up.
 _OWN_FAMILIES = ("XLA_USE_", "PT_XLA_")
-#: How near: XLA_USE_F16 is XLA_USE_BF16, XLA_PYTHON_CLIENT_PREALLOCATE (JAX's) is none of these.
-_NEAR = 0.85
 
 
 @functools.cache
@@ -92,15 +92,16 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
 
 
 def _misspelt(model: FileModel, place: cst.CSTNode | Place, name: str) -> Iterator[Problem]:
-    """A name that torch_xla does not read: beside one that it does, or of a family of its own."""
+    """A name that neither reads: beside one that they do, or of a family of torch_xla's own."""
     known = _read()
-    if name in known or not name.startswith(_FAMILIES) or _is_own(model, name):
+    cutoff = next((near for family, near in _FAMILIES.items() if name.startswith(family)), None)
+    if cutoff is None or name in known or _is_own(model, name):
         return
-    near = difflib.get_close_matches(name, known, 1, _NEAR)
+    near = difflib.get_close_matches(name, known, 1, cutoff)
     if (near or name.startswith(_OWN_FAMILIES)) and _known(name, model.target) is None:
         yield model.problem(
             place,
-            f"torch_xla does not read {name}: it has no effect",
+            f"neither torch_xla nor libtpu reads {name}: it has no effect",
             suggestion=f"{near[0]}, if that was meant; else delete it" if near else "delete it",
         )
 
@@ -121,7 +122,7 @@ def _exported(model: FileModel) -> Iterator[Problem]:
                 continue
         text = model.literal(call.positional[0]) if call.positional else None
         match = _EXPORTS.match(text) if isinstance(text, str) else None
-        if match is not None and match["name"].startswith((*_FAMILIES, "XRT_", "TPU_")):
+        if match is not None and match["name"].startswith((*_FAMILIES, "XRT_")):
             name = match["name"]
             yield model.problem(
                 call.node,

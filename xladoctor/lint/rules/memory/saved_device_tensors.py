@@ -105,9 +105,9 @@ def _states(
         return
     last = given_last(model, data) if isinstance(data, cst.Name) else None
     made = model.call(last) if isinstance(last, cst.Call) else made_by(model, data)
-    own = made is not None and isinstance(made.target, Function)
-    if made is not None and made.method == "state_dict" and made.receiver is not None and not own:
-        yield made.receiver
+    holder = _state_of(made) if made is not None else None
+    if holder is not None:
+        yield holder
     elif made is not None and made.name == "builtins.dict":
         for value in made.keywords.values():
             yield from _states(model, value, depth - 1)
@@ -117,6 +117,15 @@ def _states(
     elif isinstance(data, cst.Name) and made is None:
         for value in (*_put_into(model, data), *_handed(model, data)):
             yield from _states(model, value, depth - 1)
+
+
+def _state_of(made: CallSite) -> cst.BaseExpression | None:
+    """``model.state_dict()``, and ``get_state_dict(model)`` of Accelerate: where the model is."""
+    if isinstance(made.target, Function):
+        return None
+    if made.method == "state_dict":
+        return made.receiver
+    return made.argument(0, "model") if made.method == "get_state_dict" else None
 
 
 def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor import patterns
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import SHAPED, SHAPED_METHODS, collate_functions, sizes
 from xladoctor.lint.rules._exact import around, reads
 from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import filled_up, longest, varying_length
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._settled import by_default, settled
-from xladoctor.lint.rules._sources import of_parameter, sources, the_call
+from xladoctor.lint.rules._sources import of_parameter, the_call
+from xladoctor.lint.rules._tokenized import PAD_METHODS, mapped_unpadded, tokenizes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,15 +39,17 @@ _COLLATORS = frozenset(
 )
 #: Pads too, but mostly gets texts that are cut into blocks of one length.
 _LANGUAGE = "transformers.DataCollatorForLanguageModeling"
-_BLOCKS = frozenset({"group", "grouped", "block", "blocks", "chunk", "chunks", "pack", "packed"})
 _LONGEST = (True, "longest")
 #: TRL's Trainer for fine-tuning, which makes its own collator.
 _SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
 _PAD_SEQUENCE = "torch.nn.utils.rnn.pad_sequence"
-#: What is called so pads texts and waves.
+#: What is called so pads texts, waves and pictures.
 _PADS = frozenset({"tokenizer", "tok", "processor", "extractor"})
-#: Methods of tokenizers that do what a call of them does.
-_ENCODES = frozenset({"encode", "encode_plus", "batch_encode_plus"})
+#: Makes tensors of what it is given, and pads nothing.
+_DEFAULT_COLLATORS = frozenset(
+    f"transformers.{name}default_data_collator" for name in ("", "data.data_collator.", "data.")
+)
+_TRAINERS = frozenset({"transformers.Trainer", "transformers.trainer.Trainer"})
 #: Functions that hand on what is tokenized.
 _HANDED = 2
 #: Lengths are rounded up to this: few graphs, and what TPUs lay out a last dimension in.
@@ -59,6 +64,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _by_trl(model)
+    yield from _left_to_collators(model)
     collating = set(collate_functions(model))
     for call in model.calls():
         if call.has_star or _has_few_lengths(model, call):
@@ -68,18 +74,18 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         if call.name in _COLLATORS:
             found = (padding is None or longest_one) and not _pads_all(model)
         elif call.name == _LANGUAGE:
-            found = _maps_unpadded(model) and not _pads_all(model)
+            found = any(mapped_unpadded(model)) and not _pads_all(model)
         else:
             found = (
                 (longest_one or (padding is None and _fills_up(model, call)))
-                and _tokenizes(model, call)
+                and tokenizes(model, call)
                 and (call.function in collating or costly_loop(model, call.node) is not None)
             )
         if found and not _for_float16(model, call) and not _is_left_out(model, call):
             yield model.problem(
                 call.node,
                 "padded to the longest sample, every batch may have another shape: each new length "
-                "compiles the whole step again",
+                "recompiles the whole step",
                 suggestion='padding="max_length" with max_length=, or pad_to_multiple_of=128 for a '
                 "few lengths",
             )
@@ -147,26 +153,47 @@ def _is_left_out(model: FileModel, call: CallSite) -> bool:
     return False
 
 
-def _maps_unpadded(model: FileModel) -> bool:
-    """``data.map(lambda rows: tokenizer(rows["text"]))``, and nothing that makes blocks of it."""
-    mapped = [
-        function
-        for call in model.methods("map")
-        if (given := call.argument(0, "function")) is not None
-        and (function := model.value(given).function) is not None
-    ]
-    named = {node.value for node in model.nodes(cst.Name)}
-    if any(not words(name).isdisjoint(_BLOCKS) for name in named):
+def _left_to_collators(model: FileModel) -> Iterator[Problem]:
+    """Texts that nothing pads before the collator that loaders and Trainers have by default.
+
+    ``Trainer(processing_class=tokenizer)`` pads each batch to its longest;
+    ``default_data_collator`` pads nothing, so that each batch is one text.
+    """
+    made = next((call for call in model.calls() if _takes_any_length(model, call)), None)
+    if made is None or _pads_all(model) or _pads_itself(model):
+        return
+    for call in mapped_unpadded(model):
+        if model.on_xla(call.node) is not OnXla.NO:
+            yield model.problem(
+                call.node,
+                "nothing pads these texts to one length, so batches are as long as their texts: "
+                "each new length recompiles the whole step",
+                suggestion='padding="max_length" with truncation=True and max_length=',
+                related=[model.place(made.node.func, "the batches are made of them here")],
+            )
+
+
+def _takes_any_length(model: FileModel, call: CallSite) -> bool:
+    """Whether a loader or Trainer makes batches of texts of any length, and compiles for each."""
+    if call.has_star:
         return False
-    inside = (
-        model.call(part)
-        for function in mapped
-        for part in model.within(function.node.body, cst.Call)
+    if call.name == DATA_LOADER:
+        given = call.argument(6, "collate_fn")
+        return given is not None and (model.name(given) or "") in _DEFAULT_COLLATORS
+    known = call.keywords.keys()
+    return (
+        call.name in _TRAINERS
+        and "data_collator" not in known
+        and not {"tokenizer", "processing_class"}.isdisjoint(known)
+        and len(call.positional) < 3
+        and "train_dataset" in known
     )
-    return any(
-        _tokenizes(model, call) and "padding" not in call.keywords and not call.has_star
-        for call in inside
-    )
+
+
+def _pads_itself(model: FileModel) -> bool:
+    """Whether a file has a function or a name of its own for padding, wherever."""
+    texts = (name.value for name in model.nodes(cst.Name))
+    return any("pad" in text.lower() and not text.lower().startswith("pad_token") for text in texts)
 
 
 def _has_few_lengths(model: FileModel, call: CallSite) -> bool:
@@ -189,7 +216,7 @@ def _unpadded(model: FileModel, call: CallSite) -> bool:
     One text that changes from step to step: the same one keeps its length.
     """
     text, kind = call.argument(0, "text"), call.keywords.get("return_tensors")
-    if text is None or kind is None or model.literal(kind) != "pt" or not _tokenizes(model, call):
+    if text is None or kind is None or model.literal(kind) != "pt" or not tokenizes(model, call):
         return False
     padding = call.keywords.get("padding")
     if call.method == "pad" or (padding is not None and model.literal(padding) is not False):
@@ -249,36 +276,40 @@ def _for_float16(model: FileModel, call: CallSite) -> bool:
 
 
 def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
-    """A collate function that computes the longest length of its batch and pads to it."""
+    """A collate function that computes the longest length of its batch and pads to it.
+
+    Once for each length: inputs and targets have one of their own.
+    """
     nodes = list(walk(function.node, into_functions=False))
     calls = [model.call(node) for node in nodes if isinstance(node, cst.Call)]
     # What is padded once more may well get a length of its own.
     again = any(_rounds(node) for node in nodes) or any(call.name in SHAPED for call in calls)
+    found: list[cst.Call] = []
     for call in calls:
         if call.name == _PAD_SEQUENCE and not again:
             yield _problem(model, call.node, "pad all to one length, or the result to a few")
         elif call.name in SHAPED or call.method in SHAPED_METHODS:
-            found = next(longest(model, function, call), None)
-            if found is not None:
-                yield _to_longest(model, found)
-                return  # the other uses of the length are fixed with it
-    if any(map(_rounds, nodes)):
-        return
+            found += itertools.islice(longest(model, function, call), 1)
+    rounded = any(map(_rounds, nodes))
     for node in nodes:
-        if isinstance(node, cst.BinaryOperation):
-            found = next(filled_up(model, function, node), None)
-            if found is not None:
-                yield _to_longest(model, found)
-                return
-    lengths = (
-        # Of several the last: the others are sizes that all samples have.
-        varying_length(model, function, part)
-        for node in nodes
-        for part in reversed(list(sizes(model, node)))
-    )
-    length = next(filter(None, lengths), None)
-    if length is not None:
+        if isinstance(node, cst.BinaryOperation) and not rounded:
+            found += itertools.islice(filled_up(model, function, node), 1)
+    for made in dict.fromkeys(found):
+        yield _to_longest(model, made)
+    if found or rounded:
+        return
+    lengths = (_varying(model, function, node) for node in nodes)
+    for length in dict.fromkeys(filter(None, lengths)):
         yield _problem(model, length, "pad (or cut) all to one length, or to a few")
+
+
+def _varying(model: FileModel, function: Function, node: cst.CSTNode) -> cst.BaseExpression | None:
+    """The length of the longest sample in what gives a batch its shape.
+
+    Of several sizes the last: the others are sizes that all samples have.
+    """
+    found = (varying_length(model, function, part) for part in reversed(list(sizes(model, node))))
+    return next(filter(None, found), None)
 
 
 def _to_longest(model: FileModel, length: cst.Call) -> Problem:
@@ -319,22 +350,11 @@ def _problem(
 
 
 def _fills_up(model: FileModel, call: CallSite) -> bool:
-    """``tokenizer.pad(rows)``, which pads to the longest where nothing else is said."""
-    if call.method != "pad" or call.name is not None or call.receiver is None:
+    """``tokenizer.pad(rows)``, which pads to the longest where nothing else is said.
+
+    Image processors of DETR and its like pad to the largest picture: ``processor.pad(pictures)``.
+    """
+    if call.method not in PAD_METHODS or call.name is not None or call.receiver is None:
         return False
     owner = words(model.tree.text(call.receiver).strip().rpartition(".")[2])
     return not owner.isdisjoint(_PADS)
-
-
-def _tokenizes(model: FileModel, call: CallSite) -> bool:
-    """Whether a call is one of a tokenizer: by its name, or by what made it."""
-    name = call.method or getattr(call.node.func, "value", "")
-    if isinstance(name, str) and (name.lower().startswith("tok") or name == "pad"):
-        return True
-    if call.method in _ENCODES and call.receiver is not None:
-        owner = model.tree.text(call.receiver).strip().rpartition(".")[2]
-        if owner.lower().startswith("tok"):
-            return True
-    made = sources(model, call.node.func) or []
-    names = (model.name(one.func) or "" for one in made if isinstance(one, cst.Call))
-    return any(name.endswith("Tokenizer.from_pretrained") for name in names)

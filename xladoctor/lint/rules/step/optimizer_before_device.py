@@ -16,10 +16,9 @@ from xladoctor.lint.rules._moved_later import (
     FSDP,
     HOLDERS,
     PARAMETERS,
-    makes_optimizer,
     moved_later,
 )
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, makes_optimizer, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
