@@ -28,6 +28,8 @@ _TRAINER = "transformers.Trainer"
 _ARGUMENTS = "transformers.TrainingArguments"
 _TOKENIZER = "tokenizer"
 _TRAIN = f"{_TRAINER}.train"
+#: The releases that the table of what is gone was made of (``rules/tables/frameworks.toml``).
+_RELEASES = {"transformers": "transformers 5", "trl": "TRL 1"}
 
 
 def gone_arguments(model: FileModel) -> Iterator[Problem]:
@@ -39,9 +41,10 @@ def gone_arguments(model: FileModel) -> Iterator[Problem]:
                     continue
                 if name == _TOKENIZER and of == _TRAINER and not _is_of_transformers(model, call):
                     continue  # Trainers of other packages may still take it
+                release = _RELEASES[of.partition(".")[0]]
                 yield model.problem(
                     value,
-                    f"{of.partition('.')[0]} no longer takes {name} here: this raises TypeError",
+                    f"{release} no longer takes {name} here: this raises TypeError",
                     suggestion=_lost_arguments(of)[name],
                 )
 
