@@ -15,6 +15,7 @@ from xladoctor.lint.model.file_code import FileCode
 from xladoctor.lint.model.loops import LoopKind, OnXla
 from xladoctor.lint.model.problems import Place, Problem
 from xladoctor.lint.model.trials import asks_for_script
+from xladoctor.lint.model.unit_tests import in_folder_of_tests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,14 +29,6 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 #: What a step is taken by, on all cores together.
 _STEPS_OF_XLA = (f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients")
-#: How folders of unit tests are called, and how far above a file one is looked for.
-_TESTS = frozenset({"tests", "test", "testing"})
-_FOLDERS = 4
-
-
-def _is_of_tests(part: Part) -> bool:
-    folders = part.unit.filename.replace("\\", "/").split("/")[:-1]
-    return not _TESTS.isdisjoint(folders[-_FOLDERS:])
 
 
 class FileModel(FileCode):
@@ -276,7 +269,9 @@ class FileModel(FileCode):
     def _is_beside_tests(self) -> bool:
         """Whether it stands in a folder of tests, and neither it nor others run it as a program."""
         parts = (self._part, *self._program.above(self._part))
-        return all(map(_is_of_tests, parts)) and not any(map(asks_for_script, self.nodes(cst.If)))
+        return all(in_folder_of_tests(part.unit.filename) for part in parts) and not any(
+            map(asks_for_script, self.nodes(cst.If))
+        )
 
     def guards(self, node: cst.CSTNode) -> Sequence[Guard]:
         """The conditions around a node within its function, innermost first, early returns too."""

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 #: What classes of tests are built on, by the end of its name: unittest's, absl's, a program's own.
 _TEST_CASE = "TestCase"
+#: How folders of unit tests are called, and how far above a file one is looked for.
+_TESTS = frozenset({"tests", "test", "testing"})
+_FOLDERS = 4
+
+
+def in_folder_of_tests(filename: str) -> bool:
+    """Whether a file stands in a folder that is called as those of unit tests are."""
+    folders = filename.replace("\\", "/").split("/")[:-1]
+    return not _TESTS.isdisjoint(folders[-_FOLDERS:])
 
 
 class UnitTests:
