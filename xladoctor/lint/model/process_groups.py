@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import imported, is_name, string
+from xladoctor.lint.model.dotted import imported, is_name, last_name, string
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.names import LinkedNames, Names
@@ -53,18 +53,16 @@ class ProcessGroups:
         if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
             return None
         operator, right = test.comparisons[0].operator, test.comparisons[0].comparator
-        missing = {_NUMBER: _is_minus_one(right), _MEETING: is_name(right, "None")}
-        if not missing.get(_last(test.left), False):
+        asked = last_name(test.left)
+        if asked == _MEETING:
+            missing = is_name(right, "None")
+        else:
+            missing = asked == _NUMBER and _is_minus_one(right)
+        if not missing:
             return None
         if isinstance(operator, cst.Equal | cst.Is):
             return False
         return True if isinstance(operator, cst.NotEqual | cst.IsNot) else None
-
-
-def _last(node: cst.BaseExpression) -> str:
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    return node.value if isinstance(node, cst.Name) else ""
 
 
 def _is_minus_one(node: cst.BaseExpression) -> bool:

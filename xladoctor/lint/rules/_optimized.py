@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
-from xladoctor.lint.rules._moved_later import HOLDERS, PARAMETERS
+from xladoctor.lint.rules._object_runs import HOLDERS, PARAMETERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

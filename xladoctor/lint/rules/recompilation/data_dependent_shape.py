@@ -127,7 +127,7 @@ def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpre
     if name == "bincount" and "minlength" not in call.keywords and len(rest) < 2:
         return "bincount", tensor, _COUNT
     classes = rest[0] if rest else call.keywords.get("num_classes")
-    if name == "one_hot" and (classes is None or _is_minus_one(classes)):
+    if name == "one_hot" and (classes is None or model.literal(classes) == -1):
         return "one_hot", tensor, "give num_classes"
     if name == "repeat_interleave" and "output_size" not in call.keywords:
         repeats = rest[0] if rest else call.keywords.get("repeats")
@@ -138,15 +138,6 @@ def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpre
                 "repeat a fixed number of times, or give output_size",
             )
     return None
-
-
-def _is_minus_one(node: cst.BaseExpression) -> bool:
-    """``num_classes=-1``: as many as the largest label says."""
-    return (
-        isinstance(node, cst.UnaryOperation)
-        and isinstance(node.operator, cst.Minus)
-        and isinstance(node.expression, cst.Integer)
-    )
 
 
 def _cut_by_number(model: FileModel) -> Iterator[Problem]:

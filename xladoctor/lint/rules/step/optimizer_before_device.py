@@ -12,7 +12,8 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order, same_name
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._lightning_hooks import is_lightning
-from xladoctor.lint.rules._moved_later import FSDP, moved_later
+from xladoctor.lint.rules._moved_later import moved_later
+from xladoctor.lint.rules._object_runs import FSDP
 from xladoctor.lint.rules._optimized import moves_of, owners
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, makes_optimizer, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, not_here
