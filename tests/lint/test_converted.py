@@ -218,3 +218,12 @@ def test_a_text_of_a_linked_file_is_read_there() -> None:
     syntax.Forest(trees)
     [call] = trees[1].nodes(cst.Call)
     assert trees[0].text(call) == "g( 2 )"
+
+
+def test_what_is_around_a_node_of_a_linked_file_is_found_there() -> None:
+    trees = [Tree("x = f(1)\n"), Tree("while True:\n    y = g(2)\n")]
+    syntax.Forest(trees)
+    [call] = trees[1].nodes(cst.Call)
+    around = list(trees[0].ancestors(call))
+    assert around == list(trees[1].ancestors(call))
+    assert [type(node) for node in around[-2:]] == [cst.While, cst.Module]

@@ -198,11 +198,12 @@ class Tree:
         self._parsed.complete()
 
     def ancestors(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """The nodes around a node, innermost first."""
-        current = self.parents.get(node)
+        """The nodes around a node, innermost first; it may be one of a linked file."""
+        parents = self.parents if node in self.parents else self._forest.parents
+        current = parents.get(node)
         while current is not None:
             yield current
-            current = self.parents.get(current)
+            current = parents.get(current)
 
     def bindings(self, name: cst.Name) -> Sequence[Binding]:
         """The ways in which a name gets its meaning where it stands, in source order."""
