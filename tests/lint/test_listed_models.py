@@ -77,8 +77,33 @@ class Net(nn.Module):
         return self.last(x)
 """
 
+#: A card that the master writes, of an object that a class method is given.
+CARD = """
+class Card:
+    def __init__(self, steps):
+        {card}self.steps = steps
+    @classmethod
+    def of(cls, trainer):
+        return cls(trainer.steps)
+class Trainer:
+    def __init__(self, steps):
+        {trainer}
+        self.steps = steps
+    def write(self):
+        if xm.is_master_ordinal():
+            print(Card.of(self).steps){told}
+def main(index):
+    Trainer(10).write()
+if __name__ == "__main__":
+    xmp.spawn(main)
+"""
+
 #: Spellings by the rules that they are about.
 PROGRAMS = {
+    "XLA405: a class method makes its own class, not that of its argument": XM
+    + CARD.format(card="", trainer='xm.rendezvous("made")', told=""),
+    "XLA405: a class method makes its own class, in which all cores meet": XM
+    + CARD.format(card='xm.rendezvous("card"); ', trainer="pass", told="  # !XLA405"),
     "XLA426 XLA202: registry dict by name in decorator": XM
     + REGISTER
     + """\

@@ -397,6 +397,36 @@ def main(net, loader, path):
     with open(path + "/results.json", "w") as file:
         json.dump({"steps": len(loader)}, file)
 """,
+    "XLA406: DeepSpeed as a plugin": """\
+import json
+from accelerate import Accelerator, DeepSpeedPlugin, DistributedType
+
+
+def main(net, adam, loader, path):
+    plugins = {"student": DeepSpeedPlugin(zero_stage=2), "teacher": DeepSpeedPlugin(zero_stage=3)}
+    accelerator = Accelerator(deepspeed_plugins=plugins)
+    if accelerator.distributed_type == DistributedType.XLA:
+        print("cores")
+    net, adam, loader = accelerator.prepare(net, adam, loader)
+    with open(path + "/results.json", "w") as file:
+        json.dump({"steps": len(loader)}, file)
+""",
+    "XLA406: DeepSpeed as a plugin if it is asked for": """\
+import json
+from accelerate import Accelerator, DeepSpeedPlugin, DistributedType
+
+
+def main(net, adam, loader, path, zero):
+    plugin = None
+    if zero:
+        plugin = DeepSpeedPlugin(zero_stage=2)
+    accelerator = Accelerator(deepspeed_plugin=plugin)
+    if accelerator.distributed_type == DistributedType.XLA:
+        print("cores")
+    net, adam, loader = accelerator.prepare(net, adam, loader)
+    with open(path + "/results.json", "w") as file:  # !XLA406
+        json.dump({"steps": len(loader)}, file)
+""",
     "XLA406: Accelerate on all cores": """\
 import json
 import torch

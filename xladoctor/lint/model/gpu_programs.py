@@ -48,6 +48,9 @@ _OF_ACCELERATE = frozenset(
     for name in ("DummyOptim", "DummyScheduler", "MegatronLMDummyScheduler", "MegatronLMPlugin")
 )
 
+_ACCELERATORS = frozenset({"accelerate.Accelerator", "accelerate.accelerator.Accelerator"})
+_PLUGINS = ("deepspeed_plugin", "deepspeed_plugins", "megatron_lm_plugin")
+
 
 def moves_to_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
     """The calls of the method ``cuda()`` of tensors and modules."""
@@ -92,13 +95,16 @@ def _is_runner(call: cst.Call, names: Names | LinkedNames) -> bool:
 
 
 def divides_over_gpus(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Module]:
-    """The files that train with Lightning by strategies for GPUs alone, however often they ask.
+    """The files that train by strategies and plugins for GPUs alone, however often they ask.
 
-    ``Fabric(strategy=FSDPStrategy(...))`` raises without GPUs: a question for XLA below is left
-    over from the program that was copied.
+    ``Fabric(strategy=FSDPStrategy(...))`` of Lightning and Accelerate's
+    ``Accelerator(deepspeed_plugin=...)`` raise without GPUs: a question for XLA below is left over
+    from the program that was copied.
     """
     found: dict[cst.Module, bool] = {}
     for call in tree.calls:
+        if _has_plugin(tree, call, names):
+            yield tree.module_of(call)
         if not _is_runner(call, names):
             continue
         strategy = given(call, None, "strategy")
@@ -107,6 +113,15 @@ def divides_over_gpus(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Mo
         module = tree.module_of(call)
         found[module] = found.get(module, True) and over
     yield from (module for module, over in found.items() if over)
+
+
+def _has_plugin(tree: Tree, call: cst.Call, names: Names | LinkedNames) -> bool:
+    """``Accelerator(deepspeed_plugin=plugin)``, where a plugin is always made."""
+    plugins = [given(call, None, name) for name in _PLUGINS]
+    if not any(plugins) or names.resolve(call.func) not in _ACCELERATORS:
+        return False
+    written = (node for one in plugins if one is not None for node in _written(tree, one))
+    return all(isinstance(node, cst.Call | cst.Dict | cst.List) for node in written)
 
 
 def _written(tree: Tree, node: cst.BaseExpression | None) -> list[cst.CSTNode | None]:

@@ -44,7 +44,7 @@ def of_base(
     if not isinstance(base, Class) or not arguments or arguments[0][1].instance is None:
         return None
     method = flow.classes.method(base, name)
-    if method is None or method.is_static:
+    if method is None or method.is_static or method.of_class:
         return None
     return method, arguments[0][1], arguments[1:]
 
