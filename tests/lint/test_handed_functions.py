@@ -52,6 +52,26 @@ from engine import Engine
 xmp.spawn(Engine().train(NET), start_method="fork")
 """,
 }
+APPLIED = """\
+def apply(work, data, **options):
+    if isinstance(data, dict):
+        return {{key: apply(work, data[key], **options) for key in data}}
+    return work(data, **options)
+def gathered(data):
+    def gather_one(x):
+        return xm.all_gather(x)
+    return apply(gather_one, data)
+def halved(data):
+    def halve(x):
+        return x[: len(x) // 2]
+    return apply(halve, data)
+def main(index):
+    for batch in LOADER:
+        gathered(batch)
+        if xm.is_master_ordinal():
+            print({shown})
+xmp.spawn(main)
+"""
 SCORES = """\
 import senteval
 from transformers import Trainer
@@ -76,6 +96,22 @@ def test_what_the_cores_are_started_with(name):
     program = HEAD + STARTS[name]
     told = {(row, code) for row, code in found(program) if code == "XLA408"}
     assert told == set(marks(program))
+
+
+@pytest.mark.parametrize(
+    ("shown", "meet"),
+    [
+        ("halved(batch)", False),
+        ("apply(lambda x: x.shape, batch)", False),
+        ("gathered(batch)", True),
+        ("apply(xm.all_gather, batch), gathered(batch)", True),
+    ],
+)
+def test_a_helper_runs_what_this_call_gives_it(shown, meet):
+    program = HEAD + APPLIED.format(shown=shown)
+    row = next(i for i, line in enumerate(program.splitlines(), 1) if "print" in line)
+    told = {line for line, code in found(program) if code == "XLA405"}
+    assert told == ({row} if meet else set())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model.callgraph import CallGraph
+from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.closures import StepClosures
 from xladoctor.lint.model.dotted import imported
 from xladoctor.lint.model.entries import Entries
@@ -228,7 +229,12 @@ class Regions:
         *,
         every: bool,
         depth: int,
+        run_as: tuple[str, Function] | None = None,
     ) -> Guard | None:
+        """A guard around a node or a call that leads there.
+
+        ``run_as``: the parameter by which the function around the node runs another, and which.
+        """
         assert callable(ask)
         guard: Guard | None = ask(node)
         function = self._tree.function_of(node)
@@ -237,12 +243,38 @@ class Regions:
         if guard is not None or function is None or depth == 0:
             return guard
         found = [
-            self._through_callers(call, ask, every=every, depth=depth - 1)
+            self._through_callers(
+                call, ask, every=every, depth=depth - 1, run_as=self._run_as(call, function, run_as)
+            )
             for call in (*self._callers(function), *self.closures.calls(function))
+            if run_as is None or not self._gives_another(call, function, *run_as)
         ]
         if every and not all(found):
             return None
         return next((item for item in found if item is not None), None)
+
+    def _run_as(
+        self, call: cst.Call, function: Function, before: tuple[str, Function] | None
+    ) -> tuple[str, Function] | None:
+        """The parameter by whose name a call runs a function: ``gather(x)`` in ``apply(gather)``.
+
+        ``apply(gather, x)`` within ``apply`` itself hands it on.
+        """
+        home = self._tree.function_of(call)
+        if before is not None and home is function:
+            return before
+        name = call.func.value if isinstance(call.func, cst.Name) else None
+        return (name, function) if name and home and home.place(name) is not None else None
+
+    def _gives_another(
+        self, call: cst.Call, function: Function, parameter: str, wanted: Function
+    ) -> bool:
+        """Whether a call gives a parameter another function than the wanted one."""
+        argument = given(call, function.place(parameter), parameter)
+        if isinstance(argument, cst.Lambda):
+            return argument is not wanted.node
+        said = None if argument is None else self._names.definition(argument)
+        return isinstance(said, Function) and said is not wanted
 
     def _wrapping(self, function: Function) -> Iterator[cst.Call]:
         """The calls by which decorators of the program run a function: ``@on_master``."""
