@@ -177,6 +177,8 @@ class Net(pl.LightningModule):
     def training_step(self, batch, index):
         loss = self(batch).mean()
         return {"loss": loss, "log": {"seen": loss}}  # !XLA910
+    def validation_step(self, batch, index):
+        return {"loss": self(batch).mean(), "log": index % 10 == 0}
     def train_dataloader(self):
         if ASKED:
             print("several cores")

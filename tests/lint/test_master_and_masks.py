@@ -21,6 +21,30 @@ import torch_xla.runtime as xr
 
 #: What is wrong, in the spellings that programs have for it.
 FAULTS = {
+    "each core's own clock decides whether it meets the others": """\
+HEAD
+import time
+def _mp_fn(index, hours):
+    began = saved = time.time()
+    for step in range(1000):
+        over = hours and time.time() - began > hours * 3600
+        if time.time() - saved > 600 or over:
+            saved = time.time()
+            xm.rendezvous("saved")  # !XLA405
+        if step % 100 == 0:
+            xm.rendezvous("hundred")
+xmp.spawn(_mp_fn, args=(3,))
+""",
+    "eight shares": """\
+HEAD
+SHARES = 8
+def _mp_fn(index, rows):
+    mine = rows.shard(num_shards=SHARES, index=index)  # !XLA432
+    ours = rows.shard(num_shards=xr.world_size(), index=xr.global_ordinal())
+    first = rows.shard(num_shards=8, index=0)
+    return mine, ours, first
+xmp.spawn(_mp_fn, args=(ROWS,))
+""",
     "master samples from the EMA while the reduction is pending": """\
 HEAD
 def _mp_fn(index, flags):
@@ -412,6 +436,21 @@ def train(args, model, dataset, batches):
 
 #: The same, and right: no rule of these has anything to say.
 SOUND = {
+    "a clock that only says how long it took": """\
+HEAD
+import time
+def _mp_fn(index):
+    began = time.time()
+    for step in range(1000):
+        took = time.time() - began
+        if step % 100 == 0:
+            xm.rendezvous("hundred")
+            xm.master_print(f"{took:.1f} s")
+        slow = took > 600
+        if slow:
+            xm.master_print("slow")
+xmp.spawn(_mp_fn)
+""",
     "the step ends before the master samples": """\
 HEAD
 def _mp_fn(index, flags):

@@ -76,6 +76,29 @@ class Lion(torch.optim.Optimizer):
                 self.highest = float(p.grad.abs().max())  # !XLA102
                 p.data.add_(p.grad, alpha=-group["lr"])
 """,
+    "states of parameters": """\
+import torch
+import torch_xla.core.xla_model as xm
+class Scaled(torch.optim.Optimizer):
+    @staticmethod
+    def _rate(group, state):
+        if group["by_step"]:
+            return 1.0 / max(1, state["steps"])
+        return max(group["least"], state["size"])  # !XLA104
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                if len(state) == 0:
+                    state["steps"] = 0
+                    state["mean"] = torch.zeros(p.grad.shape).to(p.grad.device)
+                state["steps"] += 1
+                fresh = torch.zeros(p.grad.shape).to(p.grad.device)  # !XLA604
+                state["size"] = p.data.norm() / p.numel() ** 0.5
+                p.data.add_(state["mean"] + fresh, alpha=-self._rate(group, state))
+""",
     "two steps": """\
 import torch
 import torch_xla.core.xla_model as xm
@@ -348,7 +371,7 @@ def train(model, optimizer, loader, device):
 """
 #: What is looked at here; other rules may have something to say of these programs too.
 _RULES = (
-    *("XLA101", "XLA102", "XLA104", "XLA107", "XLA113", "XLA302"),
+    *("XLA101", "XLA102", "XLA104", "XLA604", "XLA107", "XLA113", "XLA302"),
     *("XLA404", "XLA426", "XLA605"),
 )
 

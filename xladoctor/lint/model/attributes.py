@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.contained import attribute_of, container
+from xladoctor.lint.model.contained import attribute_of, container, dictionary
 from xladoctor.lint.model.dotted import dotted_text, last_name
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.records import HOLDERS
@@ -133,6 +133,9 @@ class Attributes:
             return self._tensor_attribute(holder, name)
         if name in _OF_PARAMETERS and self._is_parameter(holder, frame):
             return Value(Kind.DEVICE_TENSOR, origin=node, local=name == "grad")
+        owner = holder.instance.cls if holder.instance is not None else None
+        if name == "state" and owner is not None and self._flow.hooks.is_optimizer(owner):
+            return container(dictionary([]))  # of each parameter
         if holder.kind is Kind.MODEL and name in know.OF_LAYERS and holder.instance is None:
             # ``self.head.weight``
             moved = self._is_moved(holder, frame)

@@ -12,6 +12,7 @@ from xladoctor.lint.model.conditions import meant, without_not
 from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.loops import Guard, OnXla
+from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.turns import both_sides, leaves, refuses
 from xladoctor.lint.model.values import Kind
 
@@ -27,6 +28,15 @@ _FUNCTION_TYPES = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
 _GUARDING = frozenset(
     [cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.IndentedBlock, cst.Module]
 )
+
+#: What reads a clock, and what compares with what it said.
+_CLOCKS = frozenset(
+    {
+        *("time.time", "time.monotonic", "time.perf_counter", "time.time_ns"),
+        *("timeit.default_timer", "datetime.datetime.now"),
+    }
+)
+_ORDERS = cst.GreaterThan | cst.GreaterThanEqual | cst.LessThan | cst.LessThanEqual
 
 
 class Guards:
@@ -70,7 +80,25 @@ class Guards:
             value = self._flow.value(guard.test)
             if guard.master is not None or value.kind in cores or value.local:
                 return guard
+            if self._asks_clock(guard.test):
+                return guard
         return None
+
+    def _asks_clock(self, node: cst.CSTNode, *, compared: bool = False, depth: int = 2) -> bool:
+        """``time.time() - saved > 600``: no two processes read the same time.
+
+        Also behind names that are bound once. What another call makes of it may be reduced.
+        """
+        if isinstance(node, cst.Call):
+            return compared and self._names.resolve(node.func) in _CLOCKS
+        if isinstance(node, cst.Name):
+            made = self._tree.assigned_once(node) if depth else None
+            return made is not None and self._asks_clock(made, compared=compared, depth=depth - 1)
+        if isinstance(node, cst.Comparison):
+            compared = isinstance(node.comparisons[0].operator, _ORDERS)
+        return any(
+            self._asks_clock(child, compared=compared, depth=depth) for child in children(node)
+        )
 
     def _find(self, node: cst.CSTNode) -> tuple[Guard, ...]:
         """The guards of a node: those that its parent adds, and the parent's own."""

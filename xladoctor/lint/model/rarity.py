@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import libcst as cst
 
-from xladoctor.lint.model.conditions import asked_for_none
+from xladoctor.lint.model.conditions import asked_for_none, without_not
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.schedules import Schedules
 from xladoctor.lint.model.syntax import walk
@@ -93,7 +93,8 @@ class Rarity:
     def _once(self, guard: Guard) -> bool:
         """``if self.queue is None:`` and ``if not hasattr(self, "queue"):``, which then make it.
 
-        Also ``if not saved:``, which then says ``saved = True``.
+        Also ``if not saved:``, which then says ``saved = True``, and ``if len(state) == 0:`` of an
+        optimizer, which then fills ``state = self.state[p]``.
         """
         if not isinstance(guard.node, cst.If):
             return False
@@ -101,14 +102,38 @@ class Rarity:
         if self._sets_flag(guard.node, guard.test, when=guard.when):
             return True
         made = self._missing(guard.test, when=guard.when)
-        return (
-            made is not None
-            and body is not None
-            and any(
-                isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == made
-                for part in walk(body, into_functions=False)
-            )
-        )
+        empty = self._empty(guard.test, when=guard.when) if made is None else None
+        if body is None or (made is None and empty is None):
+            return False
+        targets = [
+            part.target
+            for part in walk(body, into_functions=False)
+            if isinstance(part, cst.AssignTarget)
+        ]
+        if made is not None:
+            return any(self._tree.text(target).strip() == made for target in targets)
+        filled = (target.value for target in targets if isinstance(target, cst.Subscript))
+        return any(self._tree.text(holder).strip() == empty for holder in filled)
+
+    def _empty(self, test: cst.BaseExpression, *, when: bool) -> str | None:
+        """What an object keeps that has nothing in it yet: ``state`` of ``len(state) == 0``.
+
+        Also of ``not state`` and of ``"step" not in state``.
+        """
+        test, when = without_not(test, when=when)
+        holder: cst.BaseExpression | None = None
+        if isinstance(test, cst.Comparison) and len(test.comparisons) == 1:
+            [asked] = test.comparisons
+            if isinstance(asked.operator, cst.In | cst.NotIn):
+                lacks = isinstance(asked.operator, cst.NotIn) is when
+                holder = asked.comparator if lacks else None
+            elif isinstance(asked.operator, cst.Equal) and when and _is_length(test.left):
+                none = isinstance(asked.comparator, cst.Integer) and asked.comparator.value == "0"
+                holder = test.left.args[0].value if none else None
+        elif not when:
+            holder = test
+        kept = self._tree.assigned_once(holder) if isinstance(holder, cst.Name) else holder
+        return self._tree.text(holder).strip() if holder is not None and _is_kept(kept) else None
 
     def _sets_flag(self, node: cst.If, test: cst.BaseExpression, *, when: bool) -> bool:
         """Whether a condition on a flag turns it, so that it holds once."""
@@ -165,6 +190,20 @@ class Rarity:
             if isinstance(parent, cst.For | cst.While):
                 return parent in self._tree.ancestors(guard.node)
         return True
+
+
+def _is_length(node: cst.BaseExpression) -> TypeGuard[cst.Call]:
+    """``len(x)``."""
+    return isinstance(node, cst.Call) and is_name(node.func, "len") and len(node.args) == 1
+
+
+def _is_kept(node: cst.BaseExpression | None) -> bool:
+    """What stays in an object from one turn to the next: ``self.seen``, ``self.state[p]``."""
+    while isinstance(node, cst.Subscript | cst.Attribute):
+        node = node.value
+        if is_name(node, "self"):
+            return True
+    return False
 
 
 def _branch(guard: Guard) -> cst.BaseSuite | cst.If | cst.Else | None:

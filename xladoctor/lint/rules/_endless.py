@@ -23,10 +23,22 @@ def endless(model: FileModel, loader: CallSite) -> bool:
     if sampler is not None and _samples(model, sampler) >= _ENDLESS:
         return True
     made = _made(model, dataset) if dataset is not None else None
+    if made is not None and _repeats(model, made.node):
+        return True
     if made is None or not isinstance(made.target, Class):
         return False
+    if any(_repeats(model, method.node) for method in made.target.methods.values()):
+        return True
     method = made.target.methods.get("__iter__")
     return method is not None and _goes_on(model, method.node.body)
+
+
+def _repeats(model: FileModel, node: cst.CSTNode) -> bool:
+    """``rows.repeat()`` of tf.data and WebDataset: without a number they begin again for ever."""
+    return any(
+        isinstance(part, cst.Call) and not part.args and model.call(part).method == "repeat"
+        for part in walk(node)
+    )
 
 
 def cut_to_batches(model: FileModel, loader: CallSite) -> bool:

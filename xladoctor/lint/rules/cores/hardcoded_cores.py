@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
@@ -21,20 +22,26 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Problem
 
 _NAMES = re.compile(
-    r"^(num_|n_|nb_)?(tpu_)?(cores?|tpus?|replicas|tpu_workers|tpu_cores)$|^world_size$",
+    r"^(num_|n_|nb_)?(tpu_)?(cores?|tpus?|replicas|tpu_workers|tpu_cores)$|^world_size$"
+    r"|^(num|n|nb)_process(es)?$",
     re.IGNORECASE,
 )
 
 
 @rule("XLA432")
 def hardcoded_cores(model: FileModel) -> Iterator[Problem]:
-    """Find literal core counts in samplers, learning rates and batch sizes."""
+    """Find literal core counts in samplers, shares, learning rates and batch sizes."""
     if not model.is_xla or model.spmd or not model.multi_core:
         return
     for call in model.calls(SAMPLER):
         given = call.argument(1, "num_replicas")
         if given is not None and _cores(model, given, literal=True):
             yield _problem(model, given, "the sampler's shares do not fit the cores there are")
+    for call in model.methods("shard"):
+        given, index = call.argument(0, "num_shards"), call.argument(1, "index")
+        by_core = index is not None and model.value(index).kind is Kind.CORE_NUMBER
+        if given is not None and by_core and constant(model, given) == 8:
+            yield _problem(model, given, "these shares do not fit the cores there are")
     for node in model.nodes(cst.BinaryOperation):
         if not isinstance(node.operator, cst.Multiply | cst.Divide | cst.FloorDivide):
             continue

@@ -125,7 +125,10 @@ def _given_back(model: FileModel, hook: Function) -> Iterator[cst.BaseExpression
 
 
 def _keys(model: FileModel, node: cst.BaseExpression | None) -> Iterator[str]:
-    """The keys of the dictionary that an expression is, or that a name is bound to once."""
+    """The keys of the dictionary that an expression is, or that a name is bound to once.
+
+    Not one that says whether to log: ``{"loss": loss, "log": step % 50 == 0}``.
+    """
     if isinstance(node, cst.Name):
         node = model.assigned_once(node)
     if isinstance(node, cst.Call):
@@ -137,7 +140,7 @@ def _keys(model: FileModel, node: cst.BaseExpression | None) -> Iterator[str]:
     elif isinstance(node, cst.Dict):
         for element in node.elements:
             key = model.literal(element.key) if isinstance(element, cst.DictElement) else None
-            if isinstance(key, str):
+            if isinstance(key, str) and not isinstance(element.value, cst.Comparison):
                 yield key
 
 
