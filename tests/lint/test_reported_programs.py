@@ -417,6 +417,35 @@ def each(index, net):
         xm.optimizer_step(adam)
 xmp.spawn(each, args=(make(),))
 """,
+    "XLA203: rows of tf.data, of which those for training begin again for ever": f"""\
+{XM}
+import tensorflow as tf
+class Again(IterableDataset):
+    def __init__(self, path):
+        self.rows = tf.data.TFRecordDataset([path]).repeat().shuffle(500)
+    def __iter__(self):
+        yield from self.rows
+class Once(IterableDataset):
+    def __init__(self, path):
+        self.rows = tf.data.TFRecordDataset([path]).repeat(3).shuffle(500)
+    def __iter__(self):
+        yield from self.rows
+def each(index, net):
+    device = xm.xla_device()
+    net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    again = DataLoader(Again(f"{{index}}.rows"), batch_size=8)
+    once = DataLoader(Once(f"{{index}}.rows"), batch_size=8)  # !XLA203
+    for x, y in pl.MpDeviceLoader(again, device):
+        adam.zero_grad()
+        net(x, y).backward()
+        xm.optimizer_step(adam)
+    for x, y in pl.MpDeviceLoader(once, device):
+        adam.zero_grad()
+        net(x, y).backward()
+        xm.optimizer_step(adam)
+xmp.spawn(each, args=(make(),))
+""",
     "XLA209: texts that are tokenized as long as they are": f"""\
 {TRAINER}
 texts = texts.map(lambda rows: tok(rows["text"]), batched=True)
