@@ -21,6 +21,28 @@ import torch_xla.runtime as xr
 
 #: What is wrong, in the spellings that programs have for it.
 FAULTS = {
+    "master makes pictures with the model while the reduction is pending": """\
+HEAD
+from diffusers import StableDiffusionPipeline, UNet2DConditionModel
+def show(unet, step):
+    pipe = StableDiffusionPipeline.from_pretrained(NAME, unet=unet).to(torch_xla.device())
+    pipe(PROMPT).images[0].save(f"{step}.png")
+def tensors(unet):
+    pipe = StableDiffusionPipeline.from_pretrained(NAME, unet=unet).to(torch_xla.device())
+    return pipe(PROMPT, output_type="latent").images
+def _mp_fn(index, loader):
+    unet = UNet2DConditionModel.from_pretrained(NAME).to(torch_xla.device())
+    adam = torch.optim.Adam(unet.parameters())
+    for step, (x, t) in enumerate(pl.MpDeviceLoader(loader, torch_xla.device())):
+        adam.zero_grad()
+        F.mse_loss(unet(x, t).sample, x).backward()
+        xm.optimizer_step(adam)
+        if step % 100 == 0 and xm.is_master_ordinal():
+            tensors(unet)
+        if step % 500 == 0 and xm.is_master_ordinal():  # !XLA425
+            show(unet, step)
+xmp.spawn(_mp_fn, args=(LOADER,))
+""",
     "each core's own clock decides whether it meets the others": """\
 HEAD
 import time

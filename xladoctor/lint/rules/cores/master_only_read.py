@@ -12,6 +12,7 @@ from xladoctor.lint.reading import tells_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._pending import pending_at, pending_behind
+from xladoctor.lint.rules._pictures import makes_pictures
 from xladoctor.lint.rules._protocol import reduces_gradients
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._reduced_reads import reduced_reads
@@ -191,7 +192,10 @@ def _runs_graph(model: FileModel, guard: Guard, inside: Sequence[CallSite]) -> c
     if not any(_uses_trained(model, trained, part) for part in walk(guard.node)):
         return None
     for call in inside:
-        if any(model.effects.is_read(inner.node) for inner in model.reached(call.node)):
+        if any(
+            model.effects.is_read(inner.node) or makes_pictures(model, inner)
+            for inner in model.reached(call.node)
+        ):
             return call.node
     return None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -15,6 +14,7 @@ from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
 from xladoctor.lint.rules._formatting import formats
+from xladoctor.lint.rules._pictures import makes_pictures
 from xladoctor.lint.rules._stopwatches import Timed, reached_between, stopped_by
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ _CLOCKS = frozenset(
 )
 _XM = "torch_xla.core.xla_model."
 _STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"})
-#: What makes the pipelines of diffusers.
-_PIPELINE = re.compile(r"Pipeline(\.from_(pretrained|single_file|pipe))?$")
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
 #: Words in the names of what times the tracing on purpose.
@@ -158,7 +156,7 @@ def _waits(model: FileModel, call: CallSite) -> bool:
         return True
     if (call.name or "").startswith("math.") and model.is_here(call.node):
         return model.effects.is_read(call.node)
-    if _makes_pictures(model, call) or model.effects.read_at(call.node) is not None:
+    if makes_pictures(model, call) or model.effects.read_at(call.node) is not None:
         return True
     if isinstance(call.target, Function) and _stores_on_host(model, call.target):
         return True
@@ -175,29 +173,6 @@ def _waits(model: FileModel, call: CallSite) -> bool:
     # ``logger.info(f"loss {loss:.3f}")``
     parts = (part for argument in call.node.args for part in walk(argument.value))
     return any(type(part) is cst.FormattedString and formats(model, part) for part in parts)
-
-
-def _makes_pictures(model: FileModel, call: CallSite) -> bool:
-    """``pipe(prompt)`` of diffusers gives pictures of the host, unless it is told otherwise."""
-    if call.target is not None or call.name is not None:
-        return False
-    kept = call.keywords.get("output_type")
-    if kept is not None and model.literal(kept) not in {"pil", "np"}:
-        return False
-    waiting, seen = [call.node.func], set[cst.CSTNode]()
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, cst.Name):
-            waiting += model.assigned_to(node)
-        elif isinstance(node, cst.Call):
-            made = model.call(node)
-            if (made.name or "").startswith("diffusers.") and _PIPELINE.search(made.name or ""):
-                return True
-            waiting += [made.receiver] if made.method == "to" and made.receiver is not None else []
-    return False
 
 
 def _may_read(model: FileModel, call: CallSite, start: cst.CSTNode, work: CallSite) -> bool:
