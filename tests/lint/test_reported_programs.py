@@ -475,6 +475,47 @@ mesh = xs.Mesh(np.arange(cores), (cores,), ("data",))
 x = torch.randn(64, 4).to(torch_xla.device())
 xs.mark_sharding(x, mesh, ("data", None))  # !XLA429
 """,
+    "XLA425 XLA429: one host saves shards, and evaluations are sharded nowhere": f"""\
+{XM}
+import torch_xla.distributed.spmd as xs
+from torch_xla.experimental.spmd_fully_sharded_data_parallel import (
+    SpmdFullyShardedDataParallel as FSDPv2,
+)
+class Tuner:
+    def __init__(self, net):
+        xr.use_spmd()
+        self.device = xm.xla_device()
+        self.mesh = xs.Mesh(range(8), (8, 1), ("fsdp", "model"))
+        self.net = FSDPv2(net.to(self.device), mesh=self.mesh)
+        self.adam = torch.optim.Adam(self.net.parameters())
+    def train(self, rows, held):
+        spec = xs.ShardingSpec(self.mesh, ("fsdp", None))
+        plain = DataLoader(rows, batch_size=8, drop_last=True)
+        for step, batch in enumerate(pl.MpDeviceLoader(plain, self.device, input_sharding=spec)):
+            self.adam.zero_grad()
+            self.net(batch).loss.backward()
+            self.adam.step()
+            if step % 100 == 0:
+                self.evaluate(DataLoader(held, batch_size=8, drop_last=True))
+                self.score(DataLoader(held, batch_size=8, drop_last=True))
+                if xr.process_index() == 0:
+                    self.save(step)  # !XLA425
+    def evaluate(self, held):
+        with torch.no_grad():
+            for batch in held:
+                self.net(batch.to(self.device))  # !XLA429
+                torch_xla.sync()
+    def score(self, held):
+        with torch.no_grad():
+            for batch in held:
+                batch = batch.to(self.device)
+                xs.mark_sharding(batch, self.mesh, ("fsdp", None))
+                self.net(batch)
+                torch_xla.sync()
+    def save(self, step):
+        torch.save(self.net.state_dict(), f"{{step}}.pt")
+Tuner(make()).train(ROWS, HELD)
+""",
     "XLA429: a setting of the Trainer, and nothing that turns SPMD on": f"""\
 {TRAINER}
 sharding = {{

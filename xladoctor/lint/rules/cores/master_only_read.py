@@ -85,19 +85,28 @@ def _one_host(model: FileModel) -> Iterator[Problem]:
     for call in model.methods("state_dict"):
         if call.receiver is None or model.value(call.receiver).kind is not Kind.MODEL:
             continue
-        for guard in model.guards(call.node):
+        for place, guard in _conditions(model, call):
             one_host = guard.when and of_one_host(asked_by(model, guard))
             if guard.node in told or not one_host or not _is_read(model, call):
                 continue
             told.add(guard.node)
+            read = [] if place is call else [model.place(call.node, "read here")]
             yield model.problem(
-                call.node,
+                place.node,
                 "one host alone reads sharded parameters: bringing one to the host runs a gather "
                 "on all devices, which those of the other hosts never join",
                 suggestion="read on all hosts and write on one, or save from all with "
                 "torch.distributed.checkpoint and SPMDSavePlanner",
-                related=[model.place(guard.written, "only one host gets here"), *sharded],
+                related=[model.place(guard.written, "only one host gets here"), *read, *sharded],
             )
+
+
+def _conditions(model: FileModel, call: CallSite) -> Iterator[tuple[CallSite, Guard]]:
+    """The conditions around a call, and around the calls of the function that it stands in."""
+    callers = model.callers(call.function) if call.function is not None else ()
+    for place in (call, *(one for one in callers if model.is_here(one.node))):
+        for guard in model.guards(place.node):
+            yield place, guard
 
 
 def _is_read(model: FileModel, call: CallSite) -> bool:

@@ -9,10 +9,12 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import is_off, settings
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._ranks import first_rank
+from xladoctor.lint.rules._reads import costly_loop, loop_place
 from xladoctor.lint.rules._sources import made_in, the_source
 from xladoctor.lint.rules._spmd import (
     FSDP,
@@ -39,6 +41,8 @@ _WEIGHTS = frozenset({"weight", "bias"})
 _MOVES = frozenset({"to", "cuda"})
 #: In the names of all that shards, torch_xla's or a project's own.
 _SHARDS = re.compile(r"shard|partition|distribute|parallel(ize|_mode)|fsdp|auto", re.IGNORECASE)
+#: In the names of what shards a batch.
+_MARKS = re.compile(r"shard|partition", re.IGNORECASE)
 #: The first release with ``torch_xla.runtime.use_spmd``.
 _SINCE = (2, 1)
 
@@ -76,6 +80,7 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
     if start is not None:
         yield from _unsharded(model, start)
         yield from _moved_whole(model, start)
+        yield from _evaluated_whole(model, start)
 
 
 def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:
@@ -124,7 +129,7 @@ def _unsharded(model: FileModel, start: CallSite) -> Iterator[Problem]:
         if call.has_star or "input_sharding" in call.keywords or conditional(model, call.node):
             continue
         loops = [loop for loop in model.loops if loop.iterates.origin is call.node]
-        if not any(loop.kind is LoopKind.STEP for loop in loops):
+        if not any(loop.kind in HOT for loop in loops):
             continue
         yield model.problem(
             call.node,
@@ -165,6 +170,28 @@ def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
             suggestion='xs.mark_sharding(batch, mesh, ("data", None)), or '
             "MpDeviceLoader(..., input_sharding=...)",
             related=[model.place(start.node, "SPMD is turned on here")],
+        )
+
+
+def _evaluated_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
+    """Batches that an evaluation loop moves itself and gives to a model, and nothing shards."""
+    first: dict[Loop, CallSite] = {}
+    for call in model.calls():
+        moved = call.method in _MOVES and model.value(call.node).is_device_tensor
+        loop = costly_loop(model, call.node) if moved and not _is_there(model, call) else None
+        if loop is not None and loop.kind is LoopKind.EVAL:
+            first.setdefault(loop, call)
+    for loop, call in first.items():
+        inside = model.reached(loop.node)
+        if loop.iterates.kind is Kind.DEVICE_LOADER or any(_MARKS.search(x.last) for x in inside):
+            continue
+        yield model.problem(
+            call.node,
+            "SPMD is on and nothing shards the batches of this evaluation: every device gets all "
+            "of each and computes the same",
+            suggestion='xs.mark_sharding(batch, mesh, ("data", None)), or '
+            "MpDeviceLoader(..., input_sharding=...)",
+            related=[loop_place(model, loop), model.place(start.node, "SPMD is turned on here")],
         )
 
 
