@@ -5,8 +5,9 @@ import pathlib
 import pytest
 from rule_helpers import found, marked, marks, rows
 
-from xladoctor.lint import run
+from xladoctor.lint import engine, run
 from xladoctor.lint.engine import LintOptions
+from xladoctor.lint.sources import Source
 
 
 def told(folder: pathlib.Path, **files: str) -> dict[str, set[tuple[int, str]]]:
@@ -901,3 +902,45 @@ def main(model, optimizer, loader):
         accelerator.log({{"loss": {logged}}}, step=step)  # here
 """
     assert rows(program, "XLA101") == (marked(program) if told_of else [])
+
+
+SETTLED = """
+try:
+    import torch_xla.runtime as xr
+    HAS_XLA = True
+except ImportError:
+    HAS_XLA = False
+from transformers import Trainer, TrainingArguments
+from trl import SFTConfig, SFTTrainer
+{above}
+def main(model, rows, sharded):
+    more = {{}}
+    if sharded:
+        more = {{"fsdp": "full_shard", "fsdp_config": {{"xla": True}}}}
+    {made}
+"""
+WHOLE = 'dataloader_drop_last=True, optim="adamw_torch"'
+PLAIN = "args = TrainingArguments('out', per_device_train_batch_size=8, {rest})"
+TUNED = "args = SFTConfig('out', per_device_train_batch_size=8, {rest})"
+
+
+@pytest.mark.parametrize(
+    ("above", "made", "rest", "told"),
+    [
+        ("", PLAIN, WHOLE, ()),
+        ("", PLAIN, "dataloader_drop_last=True, **more", ("fused AdamW",)),
+        ("", PLAIN, "dataloader_drop_last=True, **sharded", ()),
+        ("", PLAIN, f"include_num_input_tokens_seen=True, {WHOLE}", ("tokens",)),
+        ("", PLAIN, f"include_num_input_tokens_seen='no', {WHOLE}", ()),
+        ("", TUNED, WHOLE, ("TRL turns on gradient checkpointing",)),
+        ("", TUNED, f"gradient_checkpointing=False, {WHOLE}", ()),
+        ("import torch\ntorch.xla = xr", TUNED, WHOLE, ()),
+        ("", "if not HAS_XLA: " + TUNED, "fp16=True", ()),
+    ],
+)
+def test_defaults_of_a_program_that_has_torch_xla_where_it_is(above, made, rest, told):
+    program = SETTLED.format(above=above, made=made.format(rest=rest))
+    findings = engine.lint(Source("train.py", program)).findings
+    messages = [each.message for each in findings if each.code == "XLA905"]
+    assert len(messages) == len(told)
+    assert all(any(part in message for message in messages) for part in told)

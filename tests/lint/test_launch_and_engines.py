@@ -267,14 +267,19 @@ def build(name):
 """
 
 
-def test_checkpoints_of_a_program_that_else_has_the_cpu_alone():
-    program = TRIED.format(other='"cpu"', mark="  # !XLA312")
+@pytest.mark.parametrize(
+    "other", ['"cpu"', '"cuda"', '"cuda" if torch.cuda.is_available() else "cpu"']
+)
+def test_checkpoints_of_a_program_for_several_devices(other):
+    program = TRIED.format(other=other, mark="  # !XLA312")
     assert rows(program, "XLA312") == [row for row, _ in marks(program)]
-
-
-@pytest.mark.parametrize("other", ['"cuda"', '"cuda" if torch.cuda.is_available() else "cpu"'])
-def test_checkpoints_of_a_program_for_gpus_too(other):
-    assert rows(TRIED.format(other=other, mark=""), "XLA312") == []
+    only_asks = program.replace("    import torch_xla.core.xla_model as xm\n", "").replace(
+        "    import torch_xla\n", "    from transformers.utils import is_torch_xla_available\n"
+    )
+    assert rows(only_asks, "XLA312") == []
+    for guard in ("if not FOUND:", "if torch.cuda.is_available():"):
+        guarded = program.replace("        net.grad", f"        {guard}\n            net.grad")
+        assert rows(guarded, "XLA312") == []
 
 
 @pytest.mark.parametrize(

@@ -251,10 +251,15 @@ class FileModel(FileCode):
         """
         devices = self._regions.devices
         mentions = "accelerate" in self.frameworks and not self._linked
-        if mentions and not devices.imports_torch_xla(self.tree.module):
+        if mentions and not self.imports_torch_xla:
             # A program of Accelerate's that only mentions XLA runs wherever it is started.
             return devices.asked(node) or OnXla.MAYBE
         return devices.runs(node)
+
+    @property
+    def imports_torch_xla(self) -> bool:
+        """Whether the file imports torch_xla itself, perhaps only where it is there."""
+        return self._regions.devices.imports_torch_xla(self.tree.module)
 
     def in_unit_test(self, node: cst.CSTNode) -> bool:
         """Whether a node stands in a unit test: what it reads, it reads on purpose.

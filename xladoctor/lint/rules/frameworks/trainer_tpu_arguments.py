@@ -10,7 +10,8 @@ import libcst as cst
 
 from xladoctor.lint.model import Class, OnXla, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._checkpointing import made_to_work, meant_for_xla
+from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
 from xladoctor.lint.rules._questions import gone_questions, old_questions
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
+_CHECKPOINTING = "gradient_checkpointing"
+#: Without a batch size nobody knows what the arguments are for.
+_TRAINS = "per_device_train_batch_size"
 _ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
 #: Arguments of Trainers that are built on it: ``trl.SFTConfig(logging_steps=1)``.
+_OF_TRL = re.compile(r"^trl\.(\w+\.)*[A-Z]\w*Config$")
 _BUILT_ON = re.compile(
-    r"^trl\.(\w+\.)*[A-Z]\w*Config$|^(optimum\.tpu|sentence_transformers)\.(\w+\.)*\w*TrainingArguments$"
+    _OF_TRL.pattern + r"|^(optimum\.tpu|sentence_transformers)\.(\w+\.)*\w*TrainingArguments$"
 )
 
 
@@ -59,7 +64,7 @@ class _Setting:
 
 _SETTINGS = (
     _Setting(
-        "gradient_checkpointing",
+        _CHECKPOINTING,
         ("True",),
         "it calls torch.utils.checkpoint, which raises AttributeError on XLA tensors",
         "leave it out, or wrap the layers in torch_xla.utils.checkpoint.checkpoint",
@@ -83,6 +88,12 @@ _SETTINGS = (
         "the Trainer reads the loss on the host on every step to log it",
         "logging_steps=50",
         ("logging_steps", "50"),
+    ),
+    _Setting(
+        "include_num_input_tokens_seen",
+        ("True", "'all'", "'non_padding'"),
+        "the Trainer gathers the number of tokens of every batch over all cores and reads it",
+        "leave it out: tokens that a batch of fixed shape has are known without asking",
     ),
     _Setting(
         "tpu_num_cores",
@@ -151,12 +162,12 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
             # What a dictionary is given for TPUs is meant for them, wherever it is unpacked.
             name: value
             for name, value in given(model, call).items()
-            if not own or not model.is_here(value) or model.on_xla(value) is OnXla.YES
+            if not own or not model.is_here(value) or meant_for_xla(model, value)
         }
         yield from _given(model, call, named)
-        sure = own and model.on_xla(call.node) is OnXla.YES
-        if sure and not call.has_star and _trains(call):
-            yield from _missing(model, call)
+        sure = (own or _of_trl(call)) and meant_for_xla(model, call.node)
+        if sure and all_given(model, call) and _TRAINS in call.keywords:
+            yield from _missing(model, call, {*given(model, call)})
 
 
 def _lost(model: FileModel) -> Iterator[Problem]:
@@ -224,7 +235,7 @@ def _given(
         yield from _sharded(model, named)
     for setting in _SETTINGS:
         value = named.get(setting.keyword)
-        if value is None:
+        if value is None or (setting.keyword == _CHECKPOINTING and made_to_work(model)):
             continue
         if setting.values is None or repr(model.literal(value)) in setting.values:
             yield model.problem(
@@ -264,12 +275,25 @@ def _sharded(model: FileModel, named: Mapping[str, cst.BaseExpression]) -> Itera
         )
 
 
-def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
+def _of_trl(call: CallSite) -> bool:
+    return _OF_TRL.search(call.name or "") is not None
+
+
+def _missing(model: FileModel, call: CallSite, named: set[str]) -> Iterator[Problem]:
     """Defaults that hurt; a class of the program may have others."""
-    if call.name not in _ARGUMENTS and not isinstance(call.target, Class):
+    if call.name not in _ARGUMENTS and not isinstance(call.target, Class) and not _of_trl(call):
         return
-    others = set(_fields(model, call.target)) if isinstance(call.target, Class) else set()
-    if "dataloader_drop_last" not in {*call.keywords, *others}:
+    if isinstance(call.target, Class):
+        named.update(_fields(model, call.target))
+    if _of_trl(call) and _CHECKPOINTING not in named and not made_to_work(model):
+        yield model.problem(
+            call.node.func,
+            "TRL turns on gradient checkpointing by default (since 0.20): it calls "
+            "torch.utils.checkpoint, which raises AttributeError on XLA tensors",
+            suggestion="gradient_checkpointing=False",
+            fix=_added(model, call, "gradient_checkpointing=False", safe=False),
+        )
+    if "dataloader_drop_last" not in named:
         yield model.problem(
             call.node.func,
             "the last batch of an epoch may be smaller: a new shape, so the whole step is "
@@ -277,7 +301,7 @@ def _missing(model: FileModel, call: CallSite) -> Iterator[Problem]:
             suggestion="dataloader_drop_last=True",
             fix=_added(model, call, "dataloader_drop_last=True", safe=False),
         )
-    takes_default = "optim" not in {*call.keywords, *others} and not _own_optimizer(model)
+    takes_default = "optim" not in named and not _own_optimizer(model)
     if takes_default and model.target >= _FUSED_SINCE:
         yield model.problem(
             call.node.func,
@@ -294,11 +318,6 @@ def _fields(model: FileModel, cls: Class) -> Iterator[str]:
         for line in walk(one.node.body):
             if isinstance(line, cst.AnnAssign) and isinstance(line.target, cst.Name):
                 yield line.target.value
-
-
-def _trains(call: CallSite) -> bool:
-    """A batch size is given: without one nobody knows what the arguments are for."""
-    return "per_device_train_batch_size" in call.keywords
 
 
 def _own_optimizer(model: FileModel) -> bool:

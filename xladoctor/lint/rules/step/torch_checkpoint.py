@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._checkpointing import made_to_work, meant_for_xla
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Problem
 
 _TORCH = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
-#: What a program sets to make it work all the same.
-_REPLACED = ("utils.checkpoint.checkpoint", "torch.xla")
 #: Methods of the models of transformers and of diffusers.
 _ENABLES = ("gradient_checkpointing_enable", "enable_gradient_checkpointing")
 
@@ -25,10 +23,10 @@ _ENABLES = ("gradient_checkpointing_enable", "enable_gradient_checkpointing")
 @rule("XLA312")
 def torch_checkpoint(model: FileModel) -> Iterator[Problem]:
     """Find activation checkpointing of torch itself in files for XLA devices."""
-    if not model.is_xla or any(_replaces(part) for part in (model, *model.linked)):
+    if not model.is_xla or made_to_work(model):
         return
     for call in model.calls(*_TORCH):
-        if model.on_xla(call.node) is not OnXla.YES:
+        if not meant_for_xla(model, call.node):
             continue
         yield model.problem(
             call.node,
@@ -38,11 +36,6 @@ def torch_checkpoint(model: FileModel) -> Iterator[Problem]:
             "the compiler from undoing the recomputation",
         )
     yield from _turned_on(model)
-
-
-def _replaces(model: FileModel) -> bool:
-    """``torch.utils.checkpoint.checkpoint = another`` and ``torch.xla = torch_xla``."""
-    return any(text.endswith(_REPLACED) for text in model.assigned)
 
 
 def _tried(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
@@ -59,7 +52,7 @@ def _turned_on(model: FileModel) -> Iterator[Problem]:
         brought = any("checkpoint" in model.tree.text(given) for given in call.positional)
         if brought or call.target is not None:
             continue
-        if model.on_xla(_tried(model, call.node)) is not OnXla.YES:
+        if not meant_for_xla(model, _tried(model, call.node)):
             continue
         yield model.problem(
             call.node,
