@@ -149,3 +149,29 @@ def test_a_fault_is_found_in_each_spelling(name):
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_look_alike_stays_silent(name):
     assert codes(HEALTHY[name]) == []
+
+
+ASKED_FOR = """\
+import os
+import torch_xla
+{line}
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('USE = os.environ.get("COLAB_TPU_ADDR") is not None', True),
+        ('USE = "COLAB_TPU_ADDR" in os.environ', True),
+        ('USE = bool(os.getenv("COLAB_TPU_ADDR", ""))', True),
+        ('if "XRT_TPU_CONFIG" not in os.environ:\n    raise RuntimeError("no TPU")', True),
+        ('try:\n    at = os.environ["COLAB_TPU_ADDR"]\nexcept KeyError:\n    at = ""', True),
+        ('at = os.environ.get("COLAB_TPU_ADDR", "10.0.0.2:8470")', False),
+        ('os.environ["COLAB_TPU_ADDR"] = "1"\nUSE = "COLAB_TPU_ADDR" in os.environ', False),
+        ('USE = "PJRT_DEVICE" in os.environ', False),
+        ('USE = "XLA_USE_BF16" in os.environ', False),
+    ],
+)
+def test_what_asks_for_variables_of_old_runtimes(line, told):
+    messages = codes(ASKED_FOR.format(line=line))
+    assert messages.count("XLA701") == told

@@ -11,6 +11,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import SHELL, is_environ, is_off, key_of, settings
@@ -28,6 +29,11 @@ _SETS_ONE = re.compile(r"^(?:%(?:set_)?env\s+\w+(?:=|\s+).*|!?\s*export\s+\w+=[^
 
 #: A shell line that sets one variable for itself.
 _EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*"|[^;&|\s]*)\s*$""")
+#: What asks for a variable, with what else it gives where that is not set.
+_GETS = ("os.environ.get", "os.getenv")
+_NOTHING = (None, "", False, 0)
+#: By it programs of XRT saw that they had a TPU.
+_XRT = "XRT_TPU_CONFIG"
 _SHELLS = tuple(f"subprocess.{name}" for name in ("run", "call", "check_call", "Popen"))
 #: Variables that nobody but torch_xla and libtpu reads, as far as they are near one that they do,
 #: and how near: XLA_USE_F16 is XLA_USE_BF16, XLA_PYTHON_CLIENT_PREALLOCATE (JAX's) is none of
@@ -80,6 +86,7 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
                     suggestion=row["instead"],
                     fix=_assert_fix(model, node),
                 )
+    yield from _asked(model)
     yield from _exported(model)
     for number, line in model.shell:
         for match in SHELL.finditer(line):
@@ -89,6 +96,39 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
                 yield _problem(model, model.place_of_row(number), match["name"], row, fix)
             elif row is None:
                 yield from _misspelt(model, model.place_of_row(number), match["name"])
+
+
+def _asked(model: FileModel) -> Iterator[Problem]:
+    """``if "COLAB_TPU_ADDR" in os.environ:``, of what old runtimes set where they had a TPU."""
+    if not model.is_xla:
+        return  # TensorFlow's notebooks asked, too
+    own = {name for name, _, _ in settings(model)}
+    for node, key in _questions(model):
+        name = model.literal(key)
+        row = _known(name, model.target) if isinstance(name, str) and name not in own else None
+        if row is not None and (row["status"] == "gone" or str(name) == _XRT):
+            yield model.problem(
+                node,
+                f"{name} is not set any more ({row['effect']}): what asks for it never finds a TPU",
+                suggestion='ask torch_xla: xr.device_type() == "TPU"',
+            )
+
+
+def _questions(model: FileModel) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
+    """Where a file asks whether a variable is set, and for which: not where it has a default."""
+    for call in model.calls(*_GETS):
+        key, default = call.argument(0, "key"), call.argument(1, "default")
+        if key is not None and (default is None or model.literal(default) in _NOTHING):
+            yield call.node, key
+    for node in model.nodes(cst.Comparison):
+        for one in node.comparisons:
+            asks = isinstance(one.operator, cst.In | cst.NotIn)
+            if asks and is_environ(model, one.comparator):
+                yield node, node.left
+    for item in model.nodes(cst.Subscript):
+        index = index_of(item)
+        if index is not None and _is_tried(model, item) and _is_looked_up(model, item):
+            yield item, index
 
 
 def _misspelt(model: FileModel, place: cst.CSTNode | Place, name: str) -> Iterator[Problem]:
@@ -134,9 +174,19 @@ def _exported(model: FileModel) -> Iterator[Problem]:
 
 
 def _reads(model: FileModel, node: cst.Subscript) -> bool:
-    return is_environ(model, node.value) and not isinstance(
-        model.parent(node), cst.AssignTarget | cst.Del
-    )
+    """Whether a variable is looked up, and nothing says what to do if it is not set."""
+    if not _is_looked_up(model, node) or _is_tried(model, node):
+        return False
+    return not any("environ" in model.tree.text(guard.test) for guard in model.guards(node))
+
+
+def _is_looked_up(model: FileModel, node: cst.Subscript) -> bool:
+    parent = model.parent(node)
+    return is_environ(model, node.value) and not isinstance(parent, cst.AssignTarget | cst.Del)
+
+
+def _is_tried(model: FileModel, node: cst.CSTNode) -> bool:
+    return any(isinstance(one, cst.Try) for one in model.tree.ancestors(node))
 
 
 def _problem(
