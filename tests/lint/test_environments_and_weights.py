@@ -566,6 +566,38 @@ def test_over_several_files(name, tmp_path):
         assert {(row, code) for row, code in told if code in asked} == wanted
 
 
+RETIED = """\
+import torch
+import torch_xla
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from transformers import AutoModelForCausalLM
+def main(loader, name):
+    accelerator = Accelerator()
+    model = AutoModelForCausalLM.from_pretrained(name)
+    {lines}
+"""
+TIE = "if accelerator.distributed_type == DistributedType.XLA:\n        model.tie_weights()"
+PREPARE = "model, loader = accelerator.prepare(model, loader)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ((TIE, PREPARE), True),
+        (("model.tie_weights()", "model.to(torch_xla.device())"), True),
+        (("model.tie_weights()", "model.to(accelerator.device)", PREPARE), True),
+        ((PREPARE, TIE), False),
+        (("model.tie_weights()", PREPARE, TIE), False),
+        (("model.tie_weights()", "loader = accelerator.prepare(loader)"), False),
+        (("model.tie_weights()", 'model.to("cpu")'), False),
+    ],
+)
+def test_ties_of_a_pretrained_model_before_the_move(lines, told):
+    program = RETIED.format(lines="\n    ".join(lines))
+    assert ("XLA306" in {code for _, code in found(program)}) is told
+
+
 @pytest.mark.parametrize("given", ["", "model, "])
 def test_what_an_object_sends_of_itself_is_no_argument_of_a_caller(given):
     program = f"""\

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Kind, walk
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.rules._handed_over import handed_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,12 +18,17 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
 _PARAMETERS = frozenset({"weight", "bias"})
+#: The method of models of transformers that ties what their settings say.
+_TIES = "tie_weights"
 
 
 @rule("XLA306")
 def tied_weights(model: FileModel) -> Iterator[Problem]:
     """Find weights tied in ``__init__`` of a model that the file moves to an XLA device."""
-    if not model.is_xla or model.led_by:
+    if not model.is_xla:
+        return
+    yield from _tied_before(model)
+    if model.led_by:
         return
     for cls, nodes in _tied_in_init(model).items():
         move = _moved(model, cls)
@@ -35,6 +43,39 @@ def tied_weights(model: FileModel) -> Iterator[Problem]:
                     related=[model.place(move.node, "moved here, afterwards")],
                 )
     yield from _tied_elsewhere(model)
+
+
+def _tied_before(model: FileModel) -> Iterator[Problem]:
+    """``model.tie_weights()`` of transformers, and the move only then, also by ``prepare``."""
+    ties = [call for call in model.methods(_TIES) if call.receiver is not None]
+    moves = [*_moves(model)] if ties else []
+    for tie in ties:
+        text = dotted_text(tie.receiver) if tie.receiver is not None else None
+        own = [move for move, name in moves if name == text and move.function is tie.function]
+        if not own or not all(in_order(model, tie.node, move.node) for move in own):
+            continue
+        last = own[-1].node
+        if any(in_order(model, last, x.node) for x in ties if x.function is tie.function):
+            continue
+        yield model.problem(
+            tie.node,
+            "the move to the XLA device makes new parameters one by one: what is tied here "
+            "comes apart, and both copies train on their own",
+            suggestion="call tie_weights() behind the move",
+            related=[model.place(last, "moved here, afterwards")],
+        )
+
+
+def _moves(model: FileModel) -> Iterator[tuple[CallSite, str | None]]:
+    """Where models are moved to the device, perhaps by Accelerate, and their names."""
+    for call in model.methods("to"):
+        device = call.argument(0, "device")
+        moved = device is not None and model.value(device).kind is Kind.DEVICE
+        if moved and call.receiver is not None:
+            yield call, dotted_text(call.receiver)
+    for call, given in handed_over(model):
+        if call.method == "prepare":
+            yield call, dotted_text(given)
 
 
 def _tied_elsewhere(model: FileModel) -> Iterator[Problem]:
@@ -89,7 +130,7 @@ def _tied_in_init(model: FileModel) -> dict[Class, list[cst.Assign]]:
         homes.add(inits.get(node))
         if node in inits:
             found.setdefault(inits[node], []).append(node)
-    elsewhere = len(homes) > 1 or None in homes or any(True for _ in model.methods("tie_weights"))
+    elsewhere = len(homes) > 1 or None in homes or any(True for _ in model.methods(_TIES))
     return {} if elsewhere else found
 
 
