@@ -187,3 +187,35 @@ def main(path):
 def test_what_one_core_makes_writes_by_itself(asked: str, told: list[int]) -> None:
     """An object that one core alone has, and the numbers that torchrun gives in variables."""
     assert rows(START + ALONE.replace("ASKED", asked), "XLA406") == told
+
+
+KEYS = """
+def scored(net, batches):
+    texts = []
+    for x in pl.MpDeviceLoader(batches, xm.xla_device()):
+        texts.append(net(x).cpu())
+    data = {"texts": texts, "count": [len(texts)]}
+    return data
+def main(index, net, batches, folder):
+    data = scored(net, batches)
+    for LOOP:
+        with open(f"{folder}/{name}.json", "w") as out:
+            json.dump(str(data), out)
+xmp.spawn(main, args=(NET, BATCHES, FOLDER))
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "told"),
+    [
+        ("name in data", True),
+        ("name in data.keys()", True),
+        ("name, part in data.items()", True),
+        ("part, name in data.items()", False),
+        ("name in data['texts']", False),
+        ("name in batches", False),
+    ],
+)
+def test_keys_that_are_written_are_the_same_on_all_cores(loop: str, told: bool) -> None:  # noqa: FBT001
+    program = START + KEYS.replace("LOOP", loop)
+    assert bool(rows(program, "XLA406")) is told

@@ -117,7 +117,7 @@ class _Question:
             return self._parameter(node)
         if binding.kind == "other":
             # A loop variable: an epoch or a step counter is equal, a value of a batch is not.
-            if self._model.value(node).kind is Kind.NUMBER:
+            if self._model.value(node).kind is Kind.NUMBER or _is_key(self._model, binding.node):
                 return True
             given = _taken_from(self._model, binding.node)
             return given is not None and self.same(given)
@@ -168,6 +168,22 @@ def _is_setting(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name the program's settings."""
     last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
     return isinstance(last, str) and last.lower() in SETTINGS
+
+
+def _is_key(model: FileModel, target: cst.CSTNode) -> bool:
+    """``for name in scores``, ``for name, _ in scores.items()`` of a dictionary of known keys."""
+    part = model.taken(target)
+    if part is None or isinstance(part.line, cst.Assign):
+        return False
+    over: cst.BaseExpression | None = part.value
+    if isinstance(over, cst.Call):
+        call, element = model.call(over), model.parent(target)
+        pair = model.parent(element) if isinstance(element, cst.Element) else None
+        first = isinstance(pair, cst.Tuple) and pair.elements[0] is element
+        if call.method != "keys" and not (call.method == "items" and first):
+            return False
+        over = call.receiver
+    return over is not None and bool(model.value(over).entries)
 
 
 def _taken_from(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
