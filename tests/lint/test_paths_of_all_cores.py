@@ -216,6 +216,6 @@ xmp.spawn(main, args=(NET, BATCHES, FOLDER))
         ("name in batches", False),
     ],
 )
-def test_keys_that_are_written_are_the_same_on_all_cores(loop: str, told: bool) -> None:  # noqa: FBT001
+def test_keys_that_are_written_are_the_same_on_all_cores(loop: str, told: bool) -> None:
     program = START + KEYS.replace("LOOP", loop)
     assert bool(rows(program, "XLA406")) is told
