@@ -218,6 +218,10 @@ class FileModel(FileCode):
         """How often a loop's body runs ("10 x len(loader) times"), None if the code hides it."""
         return self._program.frequency.times(loop)
 
+    def turns(self, loop: Loop) -> int | str | None:
+        """See :meth:`Frequency.turns`."""
+        return self._program.frequency.turns(loop)
+
     def throttled(self, node: cst.CSTNode, *, of_batches: bool = False) -> bool:
         """Whether it runs only every so many steps (also when all calls that reach it do).
 

@@ -43,7 +43,7 @@ class Frequency:
 
         If only the epochs are not known: "len(loader) times in an epoch".
         """
-        inner = self._count(loop)
+        inner = self.turns(loop)
         if inner is None:
             return None
         epochs = self._outer(loop, _DEPTH)
@@ -65,7 +65,7 @@ class Frequency:
             around = self._regions.loop(node)
             if around is None:
                 break
-            count = self._count(around)
+            count = self.turns(around)
             if count is None:
                 return None
             found.insert(0, count)
@@ -79,10 +79,11 @@ class Frequency:
         around = self._regions.loop(callers[0])
         if around is None or around.kind is not LoopKind.EPOCH:
             return found if around is None else None
-        count, more = self._count(around), self._outer(around, depth - 1)
+        count, more = self.turns(around), self._outer(around, depth - 1)
         return None if count is None or more is None else [*more, count, *found]
 
-    def _count(self, loop: Loop) -> int | str | None:
+    def turns(self, loop: Loop) -> int | str | None:
+        """How many turns the loop takes when it is reached, such as 10 or "len(loader)"."""
         node = loop.node
         if not isinstance(node, cst.For | cst.CompFor):
             return None

@@ -49,7 +49,7 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
             )
             continue
         for loop in model.loops:
-            if loop.kind is not LoopKind.EPOCH:
+            if loop.kind is not LoopKind.EPOCH or model.turns(loop) == 1:
                 continue
             uses = (_use_of(model, loop, maker) for maker in _makers(model, call))
             use = next((one for one in uses if one is not None), None)
@@ -75,7 +75,9 @@ def _made_before(model: FileModel, call: CallSite) -> CallSite | None:
     epochs = [
         loop.node
         for loop in model.loops
-        if loop.kind is LoopKind.EPOCH and loop.node in around(model, call.node)
+        if loop.kind is LoopKind.EPOCH
+        and model.turns(loop) != 1
+        and loop.node in around(model, call.node)
     ]
     loader = call.receiver
     if not epochs or not isinstance(loader, cst.Name):
