@@ -11,9 +11,10 @@ from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._loaders import DATA_LOADER, is_of_evaluation
+from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Loop
     from xladoctor.lint.rules._given_names import Given, GivenNames
@@ -116,7 +117,11 @@ class ShardedLoaders:
                 return False
             given, calls = self._names.kept(owner, dotted_text(node) or ""), ()
         if given is not None:
-            return any(self._is(one.value, calls, depth + 1, seen) for one in given)
+            return any(
+                self._is(one, calls, depth + 1, seen)
+                for item in given
+                for one in (self._listed(item.value) if item.is_loop else (item.value,))
+            )
         function = model.with_parameter(node) if isinstance(node, cst.Name) else None
         if function is None or not isinstance(node, cst.Name):
             return False
@@ -126,3 +131,14 @@ class ShardedLoaders:
             self._is(call.given_to(function, node.value), (), depth + 1, seen)
             for call in model.callers(function)
         )
+
+    def _listed(self, node: cst.BaseExpression | None) -> Iterator[cst.BaseExpression]:
+        """What stands in a list or dictionary that a loop goes over: ``[("val", loader)]``.
+
+        What a loop over a loader gives is no loader.
+        """
+        for one in () if node is None else gone_over(self._model, node):
+            if isinstance(one, cst.Call) and one.args == () and isinstance(one.func, cst.Attribute):
+                yield from self._listed(one.func.value)  # ``loaders.items()``
+            elif isinstance(one, cst.List | cst.Tuple | cst.Dict):
+                yield from (part.value for part in one.elements)

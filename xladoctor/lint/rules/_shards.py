@@ -194,9 +194,9 @@ class _Question:
             self.ask(node.body, calls, part, adds=adds)
             self.ask(node.orelse, calls, part, adds=adds)
         elif isinstance(node, cst.DictComp):
-            self.ask(node.value, calls, None, adds=True)
+            self.ask(node.value, calls, None, adds=adds)
         elif isinstance(node, cst.BaseSimpleComp):
-            self.ask(node.elt, calls, None, adds=True)
+            self.ask(node.elt, calls, None, adds=adds)
         elif not isinstance(node, cst.Lambda):
             self._each(children(node), calls, adds=adds)
 
@@ -346,7 +346,11 @@ class _Question:
         )
         if trains or (shared and self._may_join(loop)):
             self.unsure = True
-        elif shared and adds and self._model.master_only(loop.node) is None:
+        elif (
+            shared
+            and (adds or isinstance(loop.node, cst.CompFor))
+            and self._model.master_only(loop.node) is None
+        ):
             self.found = loop
         return True
 
