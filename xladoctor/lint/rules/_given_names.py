@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, is_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from xladoctor.lint.model import CallSite, Class, FileModel, Function
+    from xladoctor.lint.model import CallSite, FileModel, Function
 
 _LINES = (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.NamedExpr, cst.For, cst.CompFor, cst.Call)
 #: Methods that put something into a list, a set, a dictionary or a meter.
@@ -76,8 +76,12 @@ class GivenNames:
         found = self._in(None, home).get(text, []) if isinstance(node, cst.Name) else []
         return self._reaching(node, found, inside=model.function_of(node) is None) or None
 
-    def kept(self, owner: Class, text: str) -> Sequence[Given]:
-        """What the methods of a class give to ``self.x``, wherever it is read."""
+    def kept(self, node: cst.BaseExpression) -> Sequence[Given] | None:
+        """What the methods of a class give to ``self.x``, wherever it is read; None of others."""
+        owner = self._model.class_around(node) if isinstance(node, cst.Attribute) else None
+        if owner is None or not isinstance(node, cst.Attribute) or not is_name(node.value, "self"):
+            return None
+        text = f"self.{node.attr.value}"
         return [one for method in owner.methods.values() for one in self._in(method).get(text, [])]
 
     def _in(

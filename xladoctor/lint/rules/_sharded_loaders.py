@@ -111,11 +111,8 @@ class ShardedLoaders:
     ) -> bool:
         model = self._model
         given: Sequence[Given] | None = self._names.to(node)
-        if given is None and isinstance(node, cst.Attribute):
-            owner = model.class_around(node) if is_name(node.value, "self") else None
-            if owner is None:
-                return False
-            given, calls = self._names.kept(owner, dotted_text(node) or ""), ()
+        if given is None and (given := self._names.kept(node)) is not None:
+            calls = ()
         if given is not None:
             return any(
                 self._is(one, calls, depth + 1, seen)

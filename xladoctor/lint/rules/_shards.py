@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Class, Function, Kind, LoopKind, children
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.dotted import dotted_text, is_name, last_name, text_of
+from xladoctor.lint.model.dotted import dotted_text, last_name, text_of
 from xladoctor.lint.model.helpers import returned
-from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._given_names import brought
 from xladoctor.lint.rules._handed_over import is_accelerator
+from xladoctor.lint.rules._together import Together, brings_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.rules._given_names import Given, GivenNames
     from xladoctor.lint.rules._sharded_loaders import ShardedLoaders
 
-#: Methods that bring the values of the cores together.
-_GATHERS = know.REDUCE_METHODS | {"synchronize"}
 #: Words of functions that nobody has read, and that may do so.
 _TOGETHER = frozenset(
     {"gather", "reduce", "reduced", "allreduce", "allgather", "sync", "synchronize", "merge"}
@@ -47,13 +44,8 @@ _HANDS_ON = know.HANDS_ON | {"_prepare_inputs", "_prepare_input"}
 _HOLDS = frozenset({Kind.CONTAINER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
 _RUNS = frozenset({Kind.MODEL, Kind.LOSS})
 _MOST = 600
-
-
-def brings_together(model: FileModel, call: CallSite) -> bool:
-    """Whether a call brings the values of the cores together by itself: not a bare meeting."""
-    if call.last == "rendezvous" and len(call.node.args) == 1:
-        return False
-    return model.effects.equals(call, Equal.RESULT) or call.method in _GATHERS
+#: One of several, wherever it stands.
+_ANY = 10**9
 
 
 class Shards:
@@ -68,8 +60,7 @@ class Shards:
     def __init__(self, model: FileModel, names: GivenNames, loaders: ShardedLoaders) -> None:
         self.model, self.names, self.loaders = model, names, loaders
         self.loops: Mapping[cst.CSTNode, Loop] = {one.node: one for one in model.loops_of_program}
-        self._meets: dict[Function, bool] = {}
-        self._together: dict[Function | None, frozenset[str] | None] = {}
+        self.together = Together(model)
 
     def loop_of(self, node: cst.BaseExpression) -> Loop | None:
         """The evaluation loop over a shard of which all of a value was computed.
@@ -79,70 +70,6 @@ class Shards:
         question = _Question(self)
         question.ask(node, (), None, adds=False)
         return None if question.unsure else question.found
-
-    def meets(self, function: Function) -> bool:
-        """Whether a function, or what it runs, may bring anything together in place.
-
-        Methods of Accelerate's object give back what they have brought together.
-        """
-        if function not in self._meets:
-            self._meets[function] = any(
-                brings_together(self.model, call) and not is_accelerator(self.model, call)
-                for call in self.model.reached(function.node)
-            )
-        return self._meets[function]
-
-    def together(self, function: Function | None, home: FileModel) -> frozenset[str] | None:
-        """The names that a function may bring together in place; None where these may be any."""
-        if function not in self._together:
-            self._together[function] = self._brought_in(function, home)
-        return self._together[function]
-
-    def _brought_in(self, function: Function | None, home: FileModel) -> frozenset[str] | None:
-        found: set[str] = set()
-        has_batches = any(
-            one.function is function and one.iterates.is_loader for one in self.loops.values()
-        )
-        for call in home.calls():
-            if call.function is not function or not self.joins(call):
-                continue
-            # What a loop's own function reduces as well it tells beside that on purpose.
-            used = not isinstance(home.parent(call.node), cst.Expr)
-            if used and not has_batches and not (call.name or "").startswith("torch.distributed."):
-                continue
-            given = (x.value for x in call.node.args if not isinstance(x.value, cst.Lambda))
-            names = {name for one in given for name in names_in(one)}
-            if call.name is None and call.receiver is not None:
-                names |= names_in(call.receiver)
-            unknown = call.name is None and call.target is None
-            if not names or unknown:
-                return None
-            found |= names
-        return frozenset(_behind(self.model, function, found)) if function else frozenset(found)
-
-    def joins(self, call: CallSite) -> bool:
-        """Whether a call brings something together by itself, or by the function that it runs."""
-        if is_accelerator(self.model, call):
-            return False
-        if isinstance(call.target, Function):
-            return self.meets(call.target)
-        return brings_together(self.model, call)
-
-
-def _behind(model: FileModel, function: Function, names: set[str]) -> set[str]:
-    """Names, and what a function computes them of: ``both = torch.stack([hits, count])``."""
-    lines = [
-        (names_in(target.target), names_in(line.value))
-        for line in model.within(function.node, cst.Assign)
-        for target in line.targets
-    ]
-    found, before = set(names), 0
-    while len(found) > before:
-        before = len(found)
-        for targets, value in lines:
-            if targets & found:
-                found |= value
-    return found
 
 
 class _Question:
@@ -214,13 +141,11 @@ class _Question:
         index = node.slice[0].slice if len(node.slice) == 1 else None
         if isinstance(index, cst.Slice):
             return
-        key = text_of(index.value) if isinstance(index, cst.Index) else None
-        if key is None and isinstance(index, cst.Index):
+        part: str | int | None = None
+        if isinstance(index, cst.Index):
             number = self._model.literal(index.value)
-            key_or_place = number if type(number) is int else None
-            self.ask(node.value, calls, key_or_place, adds=adds)
-            return
-        self.ask(node.value, calls, key, adds=adds)
+            part = text_of(index.value) or (number if isinstance(number, int) else _ANY)
+        self.ask(node.value, calls, part, adds=adds)
 
     def _held(
         self,
@@ -231,30 +156,26 @@ class _Question:
         adds: bool,
     ) -> None:
         """What a name holds, an attribute of the object, or a part of either (``meter.avg``)."""
-        model = self._model
         if isinstance(node, cst.Attribute) and node.attr.value in _SIZES:
             return
         if self._may_be_brought(node):
             self.unsure = True
             return
         given = self._shards.names.to(node)
-        if given is None and isinstance(node, cst.Attribute):
-            owner = model.class_around(node) if is_name(node.value, "self") else None
-            if owner is None:
-                self._of_library(node)
-                self.ask(node.value, calls, None, adds=adds)
-                return
-            given, calls = self._shards.names.kept(owner, dotted_text(node) or ""), ()
+        if given is None and (given := self._shards.names.kept(node)) is not None:
+            calls = ()
+        elif given is None and isinstance(node, cst.Attribute):
+            self._of_library(node)
+            self.ask(node.value, calls, None, adds=adds)
         elif given is None and isinstance(node, cst.Name):
             self._parameter(node, calls, part, adds=adds)
-            return
         for one in given or ():
             self._given(one, calls, part, adds=adds)
 
     def _may_be_brought(self, node: cst.Name | cst.Attribute) -> bool:
         """Whether the function around a name may bring together, in place, what it holds."""
         home = self._model.file_with(node)
-        names = self._shards.together(self._model.function_of(node), home)
+        names = self._shards.together.names(self._model.function_of(node), home)
         first = (dotted_text(node) or "").partition(".")[0]
         return names is not None and first in names
 
@@ -268,7 +189,7 @@ class _Question:
     ) -> None:
         call = brought(self._model, given)
         if call is not None:
-            self._put(call, calls)
+            self._put(call, calls, adds=adds or not isinstance(part, int))
             return
         if given.is_loop and self._loop(given, calls, adds=adds):
             return
@@ -276,13 +197,13 @@ class _Question:
             part = given.places[0] if not given.is_loop else None
         self.ask(given.value, calls, part, adds=adds or given.adds)
 
-    def _put(self, call: CallSite, calls: tuple[CallSite, ...]) -> None:
+    def _put(self, call: CallSite, calls: tuple[CallSite, ...], *, adds: bool) -> None:
         """``losses.append(loss)``, ``meter.update(loss)`` of a class that the program has."""
         assert call.receiver is not None
         value = self._model.value(call.receiver)
         own = [value.instance.cls] if value.instance is not None else [*value.classes]
         known = value.kind is Kind.CONTAINER or bool(own) or self._is_plain(call.receiver)
-        if self._comes_to((x.value for x in call.node.args), calls, adds=True) and not known:
+        if self._comes_to((x.value for x in call.node.args), calls, adds=adds) and not known:
             self.unsure = True  # an object that nobody has read
         for owner in own:
             inside = (
@@ -297,7 +218,7 @@ class _Question:
             node = node.value
         if not isinstance(node, cst.Name | cst.Attribute):
             return False
-        given = self._shards.names.to(node) or ()
+        given = self._shards.names.to(node) or self._shards.names.kept(node) or ()
         made = [one.value for one in given if one.anew]
         return bool(made) and all(
             isinstance(one, cst.List | cst.Dict | cst.Set | cst.BaseComp)
@@ -357,9 +278,9 @@ class _Question:
     def _may_join(self, loop: Loop) -> bool:
         """Whether a loop brings something together, or its function something unknown."""
         home = self._model.file_with(loop.node)
-        if self._shards.together(loop.function, home) is None:
+        if self._shards.together.names(loop.function, home) is None:
             return True
-        return any(self._shards.joins(call) for call in home.calls_in(loop.node))
+        return any(self._shards.together.joins(call) for call in home.calls_in(loop.node))
 
     def _call(
         self,
@@ -379,7 +300,7 @@ class _Question:
             return
         target = call.target
         if isinstance(target, Function) and model.value(call.node.func).kind not in _RUNS:
-            if self._shards.meets(target):
+            if self._shards.together.meets(target):
                 self.unsure = True
             elif len(calls) < 4:
                 for one in returned(target):
