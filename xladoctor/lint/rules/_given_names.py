@@ -109,7 +109,7 @@ class GivenNames:
                 yield from _to(one.target, Given(line, line.value, (), anew=True))
         elif isinstance(line, cst.AugAssign):
             # ``loss /= count`` is no sum of several.
-            adds = isinstance(line.operator, cst.AddAssign)
+            adds = isinstance(line.operator, cst.AddAssign | cst.SubtractAssign)
             yield from _to(line.target, Given(line, line.value, (), anew=False), adds)
         elif isinstance(line, cst.For | cst.CompFor):
             yield from _to(line.target, Given(line, line.iter, (), anew=True))

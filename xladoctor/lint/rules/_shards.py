@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
@@ -13,7 +13,7 @@ from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._given_names import brought
 from xladoctor.lint.rules._handed_over import is_accelerator
-from xladoctor.lint.rules._together import Together, brings_together
+from xladoctor.lint.rules._together import Together, brings_together, picks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +44,8 @@ _HANDS_ON = know.HANDS_ON | {"_prepare_inputs", "_prepare_input"}
 _HOLDS = frozenset({Kind.CONTAINER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
 _RUNS = frozenset({Kind.MODEL, Kind.LOSS})
 _MOST = 600
+#: Keys and places, the outermost first.
+Part: TypeAlias = "tuple[str | int, ...]"
 #: One of several, wherever it stands.
 _ANY = 10**9
 
@@ -68,7 +70,7 @@ class Shards:
         None where any of it may have been brought together, or is not known.
         """
         question = _Question(self)
-        question.ask(node, (), None, adds=False)
+        question.ask(node, (), (), adds=False)
         return None if question.unsure else question.found
 
 
@@ -90,7 +92,7 @@ class _Question:
         self,
         node: cst.BaseExpression | None,
         calls: tuple[CallSite, ...],
-        part: str | int | None,
+        part: Part,
         *,
         adds: bool,
     ) -> None:
@@ -99,7 +101,7 @@ class _Question:
         Args:
             node: The expression.
             calls: Those whose functions it stands in, as far as the way went through them.
-            part: Which of several things is asked for.
+            part: Which of several things is asked for: ("loss", 0) for ``x["loss"][0]``.
             adds: Whether it was put to others, or added up, on the way.
         """
         key = (node, calls, part, adds)
@@ -113,17 +115,17 @@ class _Question:
         elif isinstance(node, cst.Call):
             self._call(self._model.call(node), calls, part, adds=adds)
         elif isinstance(node, cst.Subscript):
-            self._place(node, calls, adds=adds)
-        elif isinstance(node, cst.Dict | cst.Tuple | cst.List) and part is not None:
-            for one in _parts(node, part):
-                self.ask(one, calls, None, adds=adds)
+            self._place(node, calls, part, adds=adds)
+        elif isinstance(node, cst.Dict | cst.Tuple | cst.List) and part:
+            for one in _parts(node, part[0]):
+                self.ask(one, calls, part[1:], adds=adds)
         elif isinstance(node, cst.IfExp):
             self.ask(node.body, calls, part, adds=adds)
             self.ask(node.orelse, calls, part, adds=adds)
         elif isinstance(node, cst.DictComp):
-            self.ask(node.value, calls, None, adds=adds)
+            self.ask(node.value, calls, (), adds=adds)
         elif isinstance(node, cst.BaseSimpleComp):
-            self.ask(node.elt, calls, None, adds=adds)
+            self.ask(node.elt, calls, (), adds=adds)
         elif not isinstance(node, cst.Lambda):
             self._each(children(node), calls, adds=adds)
 
@@ -132,26 +134,28 @@ class _Question:
     ) -> None:
         for one in nodes:
             if isinstance(one, cst.BaseExpression):
-                self.ask(one, calls, None, adds=adds)
+                self.ask(one, calls, (), adds=adds)
             else:  # an element, an argument, a part of a text
                 self._each(children(one), calls, adds=adds)
 
-    def _place(self, node: cst.Subscript, calls: tuple[CallSite, ...], *, adds: bool) -> None:
+    def _place(
+        self, node: cst.Subscript, calls: tuple[CallSite, ...], part: Part, *, adds: bool
+    ) -> None:
         """``scores["loss"]``; one row of several is a sample and no metric."""
         index = node.slice[0].slice if len(node.slice) == 1 else None
         if isinstance(index, cst.Slice):
             return
-        part: str | int | None = None
         if isinstance(index, cst.Index):
             number = self._model.literal(index.value)
-            part = text_of(index.value) or (number if isinstance(number, int) else _ANY)
+            key = text_of(index.value) or (number if isinstance(number, int) else _ANY)
+            part = (key, *part)
         self.ask(node.value, calls, part, adds=adds)
 
     def _held(
         self,
         node: cst.Name | cst.Attribute,
         calls: tuple[CallSite, ...],
-        part: str | int | None,
+        part: Part,
         *,
         adds: bool,
     ) -> None:
@@ -166,7 +170,7 @@ class _Question:
             calls = ()
         elif given is None and isinstance(node, cst.Attribute):
             self._of_library(node)
-            self.ask(node.value, calls, None, adds=adds)
+            self.ask(node.value, calls, (), adds=adds)
         elif given is None and isinstance(node, cst.Name):
             self._parameter(node, calls, part, adds=adds)
         for one in given or ():
@@ -183,18 +187,17 @@ class _Question:
         self,
         given: Given,
         calls: tuple[CallSite, ...],
-        part: str | int | None,
+        part: Part,
         *,
         adds: bool,
     ) -> None:
         call = brought(self._model, given)
         if call is not None:
-            self._put(call, calls, adds=adds or not isinstance(part, int))
+            self._put(call, calls, adds=adds or not (part and isinstance(part[0], int)))
             return
         if given.is_loop and self._loop(given, calls, adds=adds):
             return
-        if given.places:
-            part = given.places[0] if not given.is_loop else None
+        part = () if given.is_loop else (*given.places, *part)
         self.ask(given.value, calls, part, adds=adds or given.adds)
 
     def _put(self, call: CallSite, calls: tuple[CallSite, ...], *, adds: bool) -> None:
@@ -241,7 +244,7 @@ class _Question:
         self,
         node: cst.Name,
         calls: tuple[CallSite, ...],
-        part: str | int | None,
+        part: Part,
         *,
         adds: bool,
     ) -> None:
@@ -286,7 +289,7 @@ class _Question:
         self,
         call: CallSite,
         calls: tuple[CallSite, ...],
-        part: str | int | None,
+        part: Part,
         *,
         adds: bool,
     ) -> None:
@@ -336,7 +339,7 @@ class _Question:
     def _computes(self, call: CallSite, target: Function | Class | None) -> bool:
         """Whether a call computes with what it is given, and asks no other core."""
         model, func = self._model, call.node.func
-        if words(call.last) & _TOGETHER:
+        if words(call.last) & _TOGETHER and not picks(model, call):
             return False
         if call.name is not None:
             return call.name.startswith(_COMPUTE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.library import Equal
-from xladoctor.lint.model import Function, Kind
+from xladoctor.lint.model import Function
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules._handed_over import is_accelerator
@@ -23,16 +23,17 @@ def brings_together(model: FileModel, call: CallSite) -> bool:
     """Whether a call brings the values of the cores together by itself: not a bare meeting."""
     if call.last == "rendezvous" and len(call.node.args) == 1:
         return False
-    if call.name == "torch.gather" or _picks(model, call):
+    if picks(model, call):
         return False
     return model.effects.equals(call, Equal.RESULT) or call.method in _GATHERS
 
 
-def _picks(model: FileModel, call: CallSite) -> bool:
-    """``logits.gather(1, labels)``, of a tensor's own elements."""
-    if call.method != "gather" or call.name is not None or call.receiver is None:
-        return False
-    return model.value(call.receiver).kind in {Kind.DEVICE_TENSOR, Kind.CPU_TENSOR}
+def picks(model: FileModel, call: CallSite) -> bool:
+    """``logits.gather(1, labels)``, ``torch.gather``: of a tensor's own elements."""
+    place = call.argument(0, "dim") if call.method == "gather" and call.name is None else None
+    return call.name == "torch.gather" or (
+        place is not None and isinstance(model.literal(place), int)
+    )
 
 
 class Together:
