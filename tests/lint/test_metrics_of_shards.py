@@ -734,6 +734,8 @@ TELLS = {
     "one part": 'wandb.log({"lr": 0.1, "loss": scores["loss"]})  # !XLA427',
     "as a text": 'print("loss %.3f" % scores["loss"])  # !XLA427',
     "of each process": "print(self.accelerator.process_index)",
+    "in a file": 'open("scores.txt", "a").write(f"{scores}")  # !XLA427',
+    "no metric in a file": 'open("scores.txt", "a").write(f"{epoch}")',
     "by the object": 'self.accelerator.log({"accuracy": scores["accuracy"]})  # !XLA427',
     "how many": "print(len(self.val_loader), epoch)",
 }

@@ -64,7 +64,7 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
         metric, loop = told
         if model.eval_loop(call.node) is loop:
             continue  # how far it has come
-        by_accelerate = "accelerate" in model.led_by
+        by_accelerate = model.led_by & {"accelerate", "transformers"}
         yield model.problem(
             call.node,
             f"{snippet(model, metric)} was computed from this core's shard of the evaluation data: "
@@ -102,12 +102,13 @@ def _is_logger_of_accelerate(model: FileModel, call: CallSite) -> bool:
 
 
 def _logs(model: FileModel) -> Iterator[CallSite]:
-    """``logger.info(...)``, ``writer.add_scalar(...)``."""
+    """``logger.info(...)``, ``writer.add_scalar(...)``, ``file.write(...)``."""
     for call in model.methods(*_LOGS):
         held = dotted_text(call.receiver) if call.receiver is not None else None
         named = held is not None and _LOGGER.search(held) and not is_accelerator(model, call)
         if call.name is None and named:
             yield call
+    yield from (call for call in model.methods("write") if call.name is None)  # a file
 
 
 def _by_accelerate(model: FileModel) -> Iterator[CallSite]:
