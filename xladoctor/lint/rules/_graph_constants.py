@@ -26,7 +26,18 @@ _TAKES_SIZE = frozenset(
     }
 )
 _SIZE_METHODS = frozenset(
-    {"topk", "roll", "repeat", "narrow", "split", "chunk", "new_zeros", "new_ones", "new_empty"}
+    {
+        "topk",
+        "roll",
+        "repeat",
+        "narrow",
+        "select",
+        "split",
+        "chunk",
+        "new_zeros",
+        "new_ones",
+        "new_empty",
+    }
 )
 
 
@@ -58,7 +69,8 @@ def graph_constants(
         return list(call.positional) if _on_device(model, node) else []
     if call.name in _TAKES_SIZE or (call.name is None and call.method in _SIZE_METHODS):
         tensor = call.argument(0) if call.name in _TAKES_SIZE else call.receiver
-        if tensor is None or not _on_device(model, tensor):
+        maybe = tensor is not None and likely and model.value(tensor).is_device_tensor
+        if tensor is None or not (maybe or _on_device(model, tensor)):
             return []
         given = [arg for arg in (*call.positional, *call.keywords.values()) if arg is not tensor]
         inner = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -48,8 +49,12 @@ def bound_name(model: FileModel, node: cst.CSTNode) -> str:
 def says_evaluation(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether names say that a loader or sampler is not for training."""
     function = model.function_of(node)
-    words = [bound_name(model, node), function.name.lower() if function else ""]
-    parts = [part for word in words for part in word.split("_")]
+    return is_of_evaluation(bound_name(model, node), function.name.lower() if function else "")
+
+
+def is_of_evaluation(*names: str) -> bool:
+    """Whether one of the words of some names, in small letters, says it is not for training."""
+    parts = [part for name in names for part in re.split(r"[_.]", name)]
     return any(part in _EVAL_WORDS or part.startswith(_EVAL_BEGINNINGS) for part in parts)
 
 

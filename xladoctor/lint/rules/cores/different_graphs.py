@@ -8,35 +8,68 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._graph_constants import graph_constants
+from xladoctor.lint.rules._pending import waits_in_graph
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model.problems import Place
+
+
+_FUNCTION = "torch.autograd.Function"
 
 
 @rule("XLA421")
 def different_graphs(model: FileModel) -> Iterator[Problem]:
-    """Find arithmetic of device tensors with the core's number in hot loops."""
+    """Find arithmetic of device tensors with the core's number, and places by it, in hot loops."""
     if model.spmd:
         return
-    for node in model.nodes(cst.BinaryOperation):
-        sides = (node.left, node.right)
-        tensor = next((side for side in sides if model.value(side).is_device_tensor), None)
-        number = next((side for side in sides if side is not tensor), node.right)
-        if tensor is None or not _is_core_number(model, number):
+    for node in model.nodes(cst.BinaryOperation, cst.Subscript, cst.Call):
+        number = next((x for x in _constants(model, node) if _is_core_number(model, x)), None)
+        if number is None:
             continue
-        loop = costly_loop(model, node)
-        if loop is None or model.on_every_core(node) is None:
+        place = _beside_collective(model, node) or _in_loop(model, node)
+        if place is None:
             continue
         yield model.problem(
             node,
             f"{snippet(model, number)} is a different constant on each core, so the cores run "
             "different programs: with a collective in them the run hangs",
             suggestion="make it data: torch.tensor(number).to(device), once before the loop",
-            related=[loop_place(model, loop)],
+            related=[place],
         )
+
+
+def _constants(model: FileModel, node: cst.CSTNode) -> Sequence[cst.BaseExpression]:
+    """The numbers of an operation on a device tensor that may be constants of its graph."""
+    if not isinstance(node, cst.BinaryOperation):
+        return graph_constants(model, node, likely=True)
+    sides = (node.left, node.right)
+    tensor = next((side for side in sides if model.value(side).is_device_tensor), None)
+    return () if tensor is None else [side for side in sides if side is not tensor]
+
+
+def _in_loop(model: FileModel, node: cst.CSTNode) -> Place | None:
+    """The hot loop in which every core runs a node."""
+    loop = costly_loop(model, node)
+    return None if loop is None or model.on_every_core(node) is None else loop_place(model, loop)
+
+
+def _beside_collective(model: FileModel, node: cst.CSTNode) -> Place | None:
+    """The collective that waits in the same part of a ``torch.autograd.Function``.
+
+    Which is of the step, whoever calls it.
+    """
+    function = model.function_of(node)
+    if function is None or function.owner is None or not model.is_xla:
+        return None
+    if not model.inherits(function.owner, _FUNCTION):
+        return None
+    inside = (call for call in model.calls_in(function.node) if waits_in_graph(model, call))
+    return next((model.place(call.node, "beside this collective") for call in inside), None)
 
 
 def _is_core_number(model: FileModel, node: cst.BaseExpression) -> bool:
