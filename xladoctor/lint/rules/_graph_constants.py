@@ -20,13 +20,24 @@ _SIZED = frozenset(
 #: Operations that compiled once per value of a number they were given (tables/ops.toml).
 _TAKES_SIZE = frozenset(
     {
-        *("torch.topk", "torch.roll", "torch.split", "torch.chunk", "torch.narrow"),
+        *("torch.topk", "torch.roll", "torch.split", "torch.chunk", "torch.narrow", "torch.select"),
         *("torch.nn.functional.pad", "torch.nn.functional.threshold"),
         "torch.nn.functional.interpolate",
     }
 )
 _SIZE_METHODS = frozenset(
-    {"topk", "roll", "repeat", "narrow", "split", "chunk", "new_zeros", "new_ones", "new_empty"}
+    {
+        "topk",
+        "roll",
+        "repeat",
+        "narrow",
+        "select",
+        "split",
+        "chunk",
+        "new_zeros",
+        "new_ones",
+        "new_empty",
+    }
 )
 
 

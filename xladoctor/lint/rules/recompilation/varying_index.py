@@ -17,6 +17,7 @@ from xladoctor.lint.rules._exact import around, assigned
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._read_numbers import was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
+from xladoctor.lint.rules._rings import counted
 from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
@@ -115,10 +116,11 @@ def _begins(index: cst.BaseSlice) -> cst.BaseExpression | None:
 
 def _kept_counters(model: FileModel) -> Iterator[Problem]:
     """``self.queue[self.at : self.at + n] = x`` in the step, which then counts ``self.at`` up."""
-    counted = _counted_up(model)
-    for node in model.nodes(cst.Subscript) if counted else ():
-        numbers = graph_constants(model, node, likely=True)
-        name = next((x for part in numbers for x in counted if _holds(model, part, x)), None)
+    counters = _counted_up(model)
+    for node in model.nodes(cst.Subscript) if counters else ():
+        given = graph_constants(model, node, likely=True)
+        numbers = [counted(model, node, number) for number in given]
+        name = next((x for part in numbers for x in counters if _holds(model, part, x)), None)
         loop = costly_loop(model, node) if name is not None else None
         if loop is None:
             continue
@@ -128,7 +130,7 @@ def _kept_counters(model: FileModel) -> Iterator[Problem]:
             f"for each of its values, and each is compiled ({often(loop)}, until they come again)",
             suggestion="index with a tensor that is kept on the device: "
             "x.index_copy_(0, at + torch.arange(n, device=device), values)",
-            related=[loop_place(model, loop), model.place(counted[str(name)], "counted up here")],
+            related=[loop_place(model, loop), model.place(counters[str(name)], "counted up here")],
         )
 
 
@@ -180,9 +182,10 @@ def _made_constant(
             places += [(function.node, name) for name in _handed(call, counter)]
     for place, name in places:
         for node in walk(place, into_functions=False):
-            numbers = graph_constants(model, node)
+            numbers = graph_constants(model, node, likely=loop.kind is LoopKind.OTHER)
             if not any(
-                _is_counter(model, part, name) and not _fills_up(model, node, part, name)
+                _is_counter(model, counted(model, node, part), name)
+                and not _fills_up(model, node, part, name)
                 for part in numbers
             ):
                 continue
