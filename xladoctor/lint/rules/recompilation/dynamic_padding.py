@@ -12,14 +12,18 @@ from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import SHAPED, SHAPED_METHODS, collate_functions, sizes
-from xladoctor.lint.rules._exact import around, reads
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import filled_up, longest, varying_length
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._settled import by_default, settled
 from xladoctor.lint.rules._sources import of_parameter, the_call
-from xladoctor.lint.rules._tokenized import PAD_METHODS, mapped_unpadded, tokenizes
+from xladoctor.lint.rules._tokenized import (
+    PAD_METHODS,
+    goes_to_device,
+    mapped_unpadded,
+    tokenizes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -222,7 +226,7 @@ def _unpadded(model: FileModel, call: CallSite) -> bool:
     if call.method == "pad" or (padding is not None and model.literal(padding) is not False):
         return False
     loop = None if "pad_to_max_length" in call.keywords else costly_loop(model, call.node)
-    return loop is not None and _changes(model, text, loop) and _goes_to_device(model, call.node)
+    return loop is not None and _changes(model, text, loop) and goes_to_device(model, call.node)
 
 
 def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop, depth: int = _HANDED) -> bool:
@@ -237,31 +241,6 @@ def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop, depth: int 
             given = of_parameter(model, name) if binding.kind == "param" and depth else None
             if given and all(_changes(model, one, loop, depth - 1) for one in given):
                 return True
-    return False
-
-
-def _goes_to_device(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether a result is moved as it is: ``enc["ids"].to(device)``, or in a comprehension."""
-    for parent in around(model, node):
-        if isinstance(parent, cst.Call) and model.call(parent).method == "to":
-            return True
-        if isinstance(parent, cst.Assign):
-            target = parent.targets[0].target
-            return isinstance(target, cst.Name) and any(
-                _goes_to_device(model, use) for use in reads(model, target) if use is not target
-            )
-        if isinstance(parent, cst.CompFor):
-            continue
-        if isinstance(parent, cst.DictComp | cst.ListComp):
-            return any(
-                isinstance(part, cst.Call) and model.call(part).method == "to"
-                for part in walk(parent)
-            )
-        unchanged = isinstance(parent, cst.Subscript | cst.Attribute) or (
-            isinstance(parent, cst.Call) and model.call(parent).method in {"items", "values"}
-        )
-        if not unchanged:
-            return False
     return False
 
 

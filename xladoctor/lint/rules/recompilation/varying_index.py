@@ -13,12 +13,13 @@ from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around, assigned
+from xladoctor.lint.rules._exact import around, assigned, bounds
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._read_numbers import was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 from xladoctor.lint.rules._rings import counted
 from xladoctor.lint.rules._sources import gone_over
+from xladoctor.lint.rules._tokenized import length_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +57,7 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
             )
     yield from _kept_counters(model)
     yield from _read_places(model)
+    yield from _ends_of_texts(model)
 
 
 def _writes_in_turns(model: FileModel, loop: Loop) -> bool:
@@ -103,6 +105,26 @@ def _read_places(model: FileModel) -> Iterator[Problem]:
                 f"is compiled ({often(loop)}, until they come again)",
                 suggestion="leave it on the device: x.index_copy_(1, at + torch.arange(n, "
                 "device=device), values)",
+                related=[loop_place(model, loop)],
+            )
+
+
+def _ends_of_texts(model: FileModel) -> Iterator[Problem]:
+    """``labels[:, :n] = -100`` with ``n = len(tokenizer(prompt).input_ids)``."""
+    for node in model.nodes(cst.Subscript):
+        ends = list(bounds(node))
+        loop = costly_loop(model, node) if ends else None
+        if loop is None or not graph_constants(model, node, likely=True):
+            continue
+        end = next((one for one in ends if length_of_text(model, one) is not None), None)
+        if end is not None:
+            yield model.problem(
+                node,
+                f"{snippet(model, end)} is as long as a text and becomes a constant of the graph: "
+                f"{snippet(model, node)} makes a new graph for each length, and each is compiled "
+                f"({often(loop)}, until they come again)",
+                suggestion="mark the tokens on the host, before they are moved; or compare places "
+                "with a tensor: torch.where(torch.arange(n, device=device) < length, -100, labels)",
                 related=[loop_place(model, loop)],
             )
 
