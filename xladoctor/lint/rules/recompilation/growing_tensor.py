@@ -19,7 +19,7 @@ from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import generated, has_settings, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._nested import NESTED, takes_device_tensor
-from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
+from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often, snippet
 from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
@@ -117,15 +117,18 @@ def _lists(model: FileModel) -> Iterator[Problem]:
         kept = call.argument(0, "tensors")
         if not isinstance(kept, cst.Name | cst.Attribute):
             continue
-        loop = costly_loop(model, call.node) if model.value(call.node).is_device_tensor else None
-        if loop is None or not _goes_on(model, loop, kept):
+        if not model.value(call.node).is_device_tensor or not_here(model, call.node):
+            continue
+        # Once in so many steps it is another length each time: none is compiled twice.
+        loop = model.hot_loop(call.node) if model.is_xla else None
+        if loop is None or model.in_step_closure(call.node) or not _goes_on(model, loop, kept):
             continue
         grown = _grown(model, kept, loop.node)
         if grown is not None:
             yield model.problem(
                 call.node,
                 f"{snippet(model, kept)} is longer {often(loop)}: what is made of it has another "
-                "shape, and everything that uses it is recompiled each time",
+                "shape each time, and everything that uses it is recompiled",
                 suggestion="add up on the device (total += loss.detach()), or put the list "
                 "together once after the loop",
                 related=[loop_place(model, loop), model.place(grown, "this makes it longer")],
