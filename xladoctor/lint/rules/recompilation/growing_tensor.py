@@ -18,6 +18,7 @@ from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import generated, has_settings, unpacked
 from xladoctor.lint.rules._lightning_hooks import is_lightning
+from xladoctor.lint.rules._memories import whole_memories
 from xladoctor.lint.rules._nested import NESTED, takes_device_tensor
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often, snippet
 from xladoctor.lint.rules._sources import the_source
@@ -63,6 +64,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _texts(model)
     yield from _episodes(model)
     yield from _lists(model)
+    yield from _memories(model)
 
 
 def _grows_in(model: FileModel, loop: Loop, node: cst.CSTNode, target: cst.BaseExpression) -> bool:
@@ -89,6 +91,19 @@ def _episodes(model: FileModel) -> Iterator[Problem]:
             "its own, and is compiled",
             suggestion="pad to the longest episode (with a mask in the loss), or learn from "
             "rollouts of a fixed number of steps",
+            related=[loop_place(model, loop)],
+        )
+
+
+def _memories(model: FileModel) -> Iterator[Problem]:
+    """``random.sample(memory, min(len(memory), 64))`` before the memory holds a batch."""
+    for node, loop in whole_memories(model) if model.is_xla else ():
+        yield model.problem(
+            node,
+            "until it holds a batch, the batch is all that the memory holds: each time another "
+            "shape, for which the whole step is compiled",
+            suggestion="learn from batches of one size: wait until the memory holds one "
+            "(if len(memory) < batch_size: return)",
             related=[loop_place(model, loop)],
         )
 
