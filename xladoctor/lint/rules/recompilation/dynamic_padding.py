@@ -11,10 +11,16 @@ from xladoctor import patterns
 from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._collate import SHAPED, SHAPED_METHODS, collate_functions, sizes
+from xladoctor.lint.rules._collate import (
+    SHAPED,
+    SHAPED_METHODS,
+    collate_functions,
+    handed_sizes,
+    sizes,
+)
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._loaders import DATA_LOADER
-from xladoctor.lint.rules._longest import filled_up, longest, varying_length
+from xladoctor.lint.rules._longest import filled_up, longest, longest_in, varying_length
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._settled import by_default, settled
 from xladoctor.lint.rules._sources import of_parameter, the_call
@@ -269,6 +275,9 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
             yield _problem(model, call.node, "pad all to one length, or the result to a few")
         elif call.name in SHAPED or call.method in SHAPED_METHODS:
             found += itertools.islice(longest(model, function, call), 1)
+        elif not any(map(_rounds, nodes)):
+            for size in handed_sizes(model, call):
+                found += itertools.islice(longest_in(model, function, size), 1)
     rounded = any(map(_rounds, nodes))
     for node in nodes:
         if isinstance(node, cst.BinaryOperation) and not rounded:
