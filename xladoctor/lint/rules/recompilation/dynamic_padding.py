@@ -79,6 +79,8 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         if call.has_star or _has_few_lengths(model, call):
             continue
+        if call.name == _PAD_SEQUENCE and call.function not in collating:
+            yield from _padded_in_step(model, call)
         padding = call.keywords.get("padding")
         longest_one = padding is not None and _are_all(model, padding, _LONGEST)
         if call.name in _COLLATORS:
@@ -289,6 +291,16 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
     lengths = (_varying(model, function, node) for node in nodes)
     for length in dict.fromkeys(filter(None, lengths)):
         yield _problem(model, length, "pad (or cut) all to one length, or to a few")
+
+
+def _padded_in_step(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """``pad_sequence(rows)`` in a step, of what is on the device or moved there as it is."""
+    there = model.value(call.node).is_device_tensor or goes_to_device(model, call.node)
+    function = call.function
+    nodes = walk(function.node, into_functions=False) if function is not None and there else ()
+    again = (isinstance(x, cst.Call) and model.call(x).name in SHAPED for x in nodes)
+    if there and costly_loop(model, call.node) is not None and not any(again):
+        yield _problem(model, call.node, "pad all to one length, or the result to a few")
 
 
 def _varying(model: FileModel, function: Function, node: cst.CSTNode) -> cst.BaseExpression | None:
