@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 PAD_METHODS = frozenset({"pad", "pad_and_create_pixel_mask"})
 #: Methods of tokenizers that do what a call of them does.
 _ENCODES = frozenset({"encode", "encode_plus", "batch_encode_plus"})
+#: Methods that leave the tokens of a text as many as they are.
+_UNCHANGED = frozenset({"items", "values", "unsqueeze", "long"})
+#: What makes a tensor of a list of tokens.
+_TENSORS = frozenset(f"torch.{name}" for name in ("tensor", "as_tensor", "LongTensor"))
 #: What gives one of its numbers.
 _KEEPS = frozenset({"builtins.min", "builtins.max", "builtins.int"})
 #: Names and sums from a number to the text that it is the length of.
@@ -94,11 +98,48 @@ def goes_to_device(model: FileModel, node: cst.CSTNode) -> bool:
                 for part in walk(parent)
             )
         unchanged = isinstance(parent, cst.Subscript | cst.Attribute) or (
-            isinstance(parent, cst.Call) and model.call(parent).method in {"items", "values"}
+            isinstance(parent, cst.Call) and model.call(parent).method in _UNCHANGED
         )
         if not unchanged:
             return False
     return False
+
+
+def tensor_of(model: FileModel, node: cst.CSTNode) -> CallSite | None:
+    """``torch.tensor([start] + tokens)`` of a list of tokens, which nothing pads on the way.
+
+    Args:
+        model: The file.
+        node: The list, or the tokenizer's call that gives it.
+    """
+    for parent in around(model, node):
+        if isinstance(parent, cst.Call):
+            call = model.call(parent)
+            return call if call.name in _TENSORS else None
+        if isinstance(parent, cst.Assign):
+            target = parent.targets[0].target
+            if not isinstance(target, cst.Name) or model.assigned_once(target) is None:
+                return None
+            uses = [use for use in reads(model, target) if use is not target]
+            if any(_measures(model, use) for use in uses):
+                return None
+            return next(filter(None, (tensor_of(model, use) for use in uses)), None)
+        if isinstance(parent, cst.BinaryOperation) and not (
+            isinstance(parent.operator, cst.Add)
+            and isinstance(parent.left, cst.List) is not isinstance(parent.right, cst.List)
+        ):
+            return None
+        if isinstance(parent, cst.BaseSuite | cst.BaseSmallStatement | cst.BaseComp):
+            return None
+    return None
+
+
+def _measures(model: FileModel, use: cst.Name) -> bool:
+    """``[0] * (128 - len(tokens))``; not ``if len(tokens) < 2:``."""
+    call = next((one for one in around(model, use) if isinstance(one, cst.Call)), None)
+    if call is None or model.name(call.func) != "builtins.len":
+        return False
+    return not isinstance(model.parent(call), cst.Comparison)
 
 
 def length_of_text(

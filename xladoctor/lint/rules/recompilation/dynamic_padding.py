@@ -28,6 +28,7 @@ from xladoctor.lint.rules._tokenized import (
     PAD_METHODS,
     goes_to_device,
     mapped_unpadded,
+    tensor_of,
     tokenizes,
 )
 
@@ -225,16 +226,25 @@ def _are_all(model: FileModel, node: cst.BaseExpression, values: tuple[object, .
 def _unpadded(model: FileModel, call: CallSite) -> bool:
     """``tokenizer(text, return_tensors="pt")`` in a step loop, whose result goes to the device.
 
+    Also ``torch.tensor(tokenizer.encode(text))``.
+
     One text that changes from step to step: the same one keeps its length.
     """
     text, kind = call.argument(0, "text"), call.keywords.get("return_tensors")
-    if text is None or kind is None or model.literal(kind) != "pt" or not tokenizes(model, call):
+    if text is None or not tokenizes(model, call):
+        return False
+    made = tensor_of(model, call.node) if kind is None else None
+    if made is None and (kind is None or model.literal(kind) != "pt"):
         return False
     padding = call.keywords.get("padding")
     if call.method == "pad" or (padding is not None and model.literal(padding) is not False):
         return False
     loop = None if "pad_to_max_length" in call.keywords else costly_loop(model, call.node)
-    return loop is not None and _changes(model, text, loop) and goes_to_device(model, call.node)
+    if loop is None or not _changes(model, text, loop):
+        return False
+    if made is not None and "device" in made.keywords:
+        return True
+    return goes_to_device(model, call.node if made is None else made.node)
 
 
 def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop, depth: int = _HANDED) -> bool:
