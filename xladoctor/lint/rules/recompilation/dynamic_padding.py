@@ -53,6 +53,12 @@ _LANGUAGE = "transformers.DataCollatorForLanguageModeling"
 _LONGEST = (True, "longest")
 #: TRL's Trainer for fine-tuning, which makes its own collator.
 _SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
+#: Make batches of torchtext's (up to 0.8; ``legacy`` up to 0.11), padded to their longest.
+_BUCKETS = tuple(
+    f"torchtext.{data}.{name}"
+    for data in ("data", "legacy.data")
+    for name in ("BucketIterator", "BucketIterator.splits")
+)
 _PAD_SEQUENCE = "torch.nn.utils.rnn.pad_sequence"
 #: What is called so pads texts, waves and pictures.
 _PADS = frozenset({"tokenizer", "tok", "processor", "extractor"})
@@ -76,6 +82,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         return
     yield from _by_trl(model)
     yield from _left_to_collators(model)
+    yield from _by_torchtext(model)
     collating = set(collate_functions(model))
     for call in model.calls():
         if call.has_star or _has_few_lengths(model, call):
@@ -138,6 +145,16 @@ def _by_trl(model: FileModel) -> Iterator[Problem]:
             "recompiles the whole step",
             suggestion="packing=True, or pad_to_multiple_of=128 for a few lengths",
         )
+
+
+def _by_torchtext(model: FileModel) -> Iterator[Problem]:
+    """``BucketIterator(data, 32)`` of old torchtext: its fields pad, unless they have a length."""
+    fields = (call for part in (model, *model.linked) for call in part.calls())
+    if any("fix_length" in call.keywords for call in fields):
+        return
+    for call in model.calls(*_BUCKETS):
+        if model.on_xla(call.node) is not OnXla.NO:
+            yield _problem(model, call.node.func, "fix_length= of the fields pads all to one length")
 
 
 def _has_few(model: FileModel, settings: Mapping[str, cst.BaseExpression]) -> bool:
