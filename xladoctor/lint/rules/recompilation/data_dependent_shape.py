@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.parts import each_in, index_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._left_out import samples_left_out
+from xladoctor.lint.rules._left_out import samples_left_out, samples_skipped
 from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
@@ -66,6 +66,7 @@ def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
     yield from _divided(model)
     yield from _chosen_rows(model)
     yield from samples_left_out(model)
+    yield from samples_skipped(model)
 
 
 def _divided(model: FileModel) -> Iterator[Problem]:
