@@ -121,8 +121,8 @@ class Writing:
 def generated(model: FileModel) -> Iterator[tuple[CallSite, Writing]]:
     """The calls of ``generate`` that cost: a text is as many graphs as it has tokens.
 
-    One text is enough for that, also of a sample once in so many steps. Programs that ask for a
-    cache of full size are left alone.
+    One text is enough for that, also once in so many steps. Programs that ask for a cache of full
+    size are left alone.
     """
     for call in generations(model):
         writing = _writing(model, call.node)
