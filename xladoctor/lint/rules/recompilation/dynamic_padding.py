@@ -154,7 +154,9 @@ def _by_torchtext(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(*_BUCKETS):
         if model.on_xla(call.node) is not OnXla.NO:
-            yield _problem(model, call.node.func, "fix_length= of the fields pads all to one length")
+            yield _problem(
+                model, call.node.func, "fix_length= of the fields pads all to one length"
+            )
 
 
 def _has_few(model: FileModel, settings: Mapping[str, cst.BaseExpression]) -> bool:
