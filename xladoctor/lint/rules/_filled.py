@@ -155,8 +155,11 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     if isinstance(data, cst.Call):
         return _is_range(model, data)
     if isinstance(data, cst.Name):
-        written = model.literal(data)
-        return isinstance(written, list | tuple) and bool(written)
+        written, made = model.literal(data), model.assigned_once(data)
+        array = isinstance(made, cst.Call) and model.name(made.func) in _ARRAYS
+        return (isinstance(written, list | tuple) and bool(written)) or (
+            made is not None and array and same_numbers(model, made)
+        )
     if isinstance(data, cst.Subscript):
         return _under_text(model, data)
     given = by_constructor(model, data) if isinstance(data, cst.Attribute) else ()

@@ -142,13 +142,14 @@ def _is_of_batch(model: FileModel, node: cst.BaseExpression, batch: str, depth: 
         return False
     if node.value == batch:
         return True
-    sources = model.made_of(node)
-    return bool(sources) and all(
-        any(
-            isinstance(part, cst.Name) and _is_of_batch(model, part, batch, depth - 1)
-            for part in (walk(source) if source is not None and depth else ())
-        )
-        for source in sources
+    named = [
+        [part for part in walk(source) if isinstance(part, cst.Name)] if source is not None else []
+        for source in (model.made_of(node) if depth else ())
+    ]
+    # ``rows = [pad(row) for row in rows]`` is of what it was before.
+    named = [parts for parts in named if not any(is_name(part, node.value) for part in parts)]
+    return bool(named) and all(
+        any(_is_of_batch(model, part, batch, depth - 1) for part in parts) for parts in named
     )
 
 
@@ -274,7 +275,9 @@ def _is_extreme(model: FileModel, call: CallSite, batch: str) -> bool:
     if call.name == "builtins.len" and call.positional:
         inner = call.positional[0]
         if isinstance(inner, cst.Subscript):
-            return _is_sorted_by_length(model, inner.value, batch)
+            while isinstance(inner, cst.Subscript):
+                inner = inner.value  # ``batch[0]["ids"]``
+            return _is_sorted_by_length(model, inner, batch)
         return isinstance(inner, cst.Call) and _picks(model, inner, batch)
     if call.name not in _EXTREMES or not call.positional:
         return False

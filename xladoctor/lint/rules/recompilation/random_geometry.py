@@ -120,7 +120,7 @@ def _drawn_constants(model: FileModel) -> Iterator[Problem]:
     if not model.once(may_be_drawn):
         return
     for node in model.nodes(cst.Subscript, cst.Call, cst.BinaryOperation):
-        numbers = graph_constants(model, node)
+        numbers = graph_constants(model, node, likely=True)
         if isinstance(node, cst.Subscript):
             cuts = list(bounds(node))  # those of cuts are told above
             numbers = [number for number in numbers if number not in cuts]
