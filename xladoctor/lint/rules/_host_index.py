@@ -76,7 +76,7 @@ def _range(model: FileModel, node: cst.Subscript, index: cst.BaseExpression) -> 
 
 def _places(model: FileModel, index: cst.BaseExpression) -> CallSite | None:
     """The call that makes places on the host: itself, or by the one name that it has."""
-    made = made_by(model, index)
+    made = made_by(model, _part_of(model, index))
     if made is not None and made.name in _DRAWN_PLACES and _draws_several(made):
         return made
     if model.value(index).kind is not Kind.CPU_TENSOR:
@@ -84,6 +84,13 @@ def _places(model: FileModel, index: cst.BaseExpression) -> CallSite | None:
     if made is None or made.has_star or not (made.name in _PLACES or _counts(model, made)):
         return None
     return None if "device" in made.keywords else made
+
+
+def _part_of(model: FileModel, index: cst.BaseExpression) -> cst.BaseExpression:
+    """``torch.randperm(n)`` of ``torch.randperm(n)[:k]``, also of a name of it."""
+    made = model.assigned_once(index) if isinstance(index, cst.Name) else index
+    held = made.value if isinstance(made, cst.Subscript) else None
+    return held if isinstance(held, cst.Call) else index
 
 
 def _draws_several(made: CallSite) -> bool:
