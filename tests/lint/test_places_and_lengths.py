@@ -399,6 +399,8 @@ def train(model, loader, adam):
         picked = np.random.choice(images.shape[0], 4)
         some = images[picked]  # !XLA604
         mixed = images[np.random.permutation(8)]  # !XLA604
+        half = torch.randperm(8)[:4]
+        mixed = mixed + images[half]  # !XLA604
         there = images[torch.randperm(8, device=device)]
         loss = (model(some) + model(mixed) + model(there)).sum()
 {STEP}
@@ -442,6 +444,29 @@ def train(model, lines, adam):
         loss = (model(ids.to(device)) + means).sum()
         loss = loss * mask.to(device)  # !XLA604
 {STEP}
+""",
+    "XLA603: a second batch of a Trainer's step": f"""\
+{XM}
+import torch_xla.distributed.xla_multiprocessing as xmp
+from transformers import Trainer, TrainingArguments
+class Pairs(Trainer):
+    def __init__(self, *args, bank=None, **settings):
+        super().__init__(*args, **settings)
+        self.bank = bank
+    def others(self, labels):
+        rows = [random.choice(self.bank[place]) for place in range(labels.shape[0])]
+        return {{"input_ids": torch.tensor(rows)}}
+    def training_step(self, model, inputs, number=None):
+        inputs = self._prepare_inputs(inputs)
+        other = self._prepare_inputs(self.others(inputs["labels"]))  # !XLA603
+        again = self._prepare_inputs({{"input_ids": inputs["labels"] + 1}})
+        loss = model(**inputs).loss + model(**other).loss + model(**again).loss
+        loss.backward()
+        return loss.detach()
+def _mp_fn(index):
+    Pairs(None, TrainingArguments("out", tpu_num_cores=8)).train()
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=())
 """,
 }
 
