@@ -325,6 +325,8 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
 def _padded_in_step(model: FileModel, call: CallSite) -> Iterator[Problem]:
     """``pad_sequence(rows)`` in a step, of what is on the device or moved there as it is."""
     there = model.value(call.node).is_device_tensor or goes_to_device(model, call.node)
+    if isinstance(call.argument(0, "sequences"), cst.List | cst.Tuple):
+        return  # ``pad_sequence([left, right])``: as many as are written, of a length each
     function = call.function
     nodes = walk(function.node, into_functions=False) if function is not None and there else ()
     again = (isinstance(x, cst.Call) and model.call(x).name in SHAPED for x in nodes)
