@@ -162,17 +162,25 @@ def train(model, rows, tokenizer, adam):
 def train(model, loader, adam, every):
     device = torch_xla.device()
     model.to(device)
-    all_losses, recent = [], []
+    all_losses, recent, epoch, some = [], [], [], []
     for step, images in enumerate(pl.MpDeviceLoader(loader, device)):
         loss = model(images).sum()
         loss.backward()
         xm.optimizer_step(adam)
         all_losses.append(loss.detach())
         recent.append(loss.detach())
+        epoch.append(loss.detach())
+        some.append(loss.detach())
         if step % every == 0:
             print(torch.stack(all_losses).mean())  # !XLA206
             print(torch.stack(recent).mean())
             recent = []
+        # Once: of the same length in each epoch.
+        if (step + 1) % len(loader) == 0:
+            print(torch.stack(epoch).mean())
+        if step % every == 0 and step > 1000:
+            print(torch.stack(some).mean())
+            break
 """,
     "XLA206 XLA109: a callback that writes a text now and then": f"""\
 {XM}

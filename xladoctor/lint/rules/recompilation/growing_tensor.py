@@ -17,6 +17,7 @@ from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import generated, has_settings, unpacked
+from xladoctor.lint.rules._growing_lists import grown, loop_of_turns
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._memories import whole_memories
 from xladoctor.lint.rules._nested import NESTED, takes_device_tensor
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
-_LONGER = frozenset({"append", "extend"})
-_SHORTER = frozenset({"clear", "pop", "popleft", "remove", "insert"})
 #: Methods in which a module's caches are filled for one sequence.
 _OF_MODELS = frozenset({"forward", "__call__", "update", "append", "prefill", "decode"})
 
@@ -134,72 +133,19 @@ def _lists(model: FileModel) -> Iterator[Problem]:
             continue
         if not model.value(call.node).is_device_tensor or not_here(model, call.node):
             continue
-        # Once in so many steps it is another length each time: none is compiled twice.
-        loop = model.hot_loop(call.node) if model.is_xla else None
-        if loop is None or model.in_step_closure(call.node) or not _goes_on(model, loop, kept):
+        loop = costly_loop(model, call.node) or loop_of_turns(model, call.node)
+        if loop is None or not _goes_on(model, loop, kept):
             continue
-        grown = _grown(model, kept, loop.node)
-        if grown is not None:
+        longer = grown(model, kept, loop.node)
+        if longer is not None:
             yield model.problem(
                 call.node,
                 f"{snippet(model, kept)} is longer {often(loop)}: what is made of it has another "
                 "shape each time, and everything that uses it is recompiled",
                 suggestion="add up on the device (total += loss.detach()), or put the list "
                 "together once after the loop",
-                related=[loop_place(model, loop), model.place(grown, "this makes it longer")],
+                related=[loop_place(model, loop), model.place(longer, "this makes it longer")],
             )
-
-
-def _grown(
-    model: FileModel, kept: cst.Name | cst.Attribute, loop: cst.CSTNode
-) -> cst.CSTNode | None:
-    """The call in a loop that makes a list longer which nothing in the loop makes shorter."""
-    bodies: list[cst.CSTNode] = [loop]
-    if isinstance(kept, cst.Name):
-        if not any(parent is loop for parent in around(model, kept)):
-            return None  # a function that the loop calls has a list of its own
-    else:
-        ran = {call.function for call in model.reached(loop)} - {model.function_of(loop), None}
-        bodies += [one.node.body for one in ran if one is not None]
-    found = None
-    for part in (part for body in bodies for part in walk(body)):
-        if not any(_is_it(target, kept) for target in _changed(part)):
-            continue
-        if not isinstance(part, cst.Call) or model.call(part).method not in _LONGER:
-            return None
-        found = part
-    return found if _has_no_end(model, kept) else None
-
-
-def _is_it(target: cst.BaseExpression, kept: cst.Name | cst.Attribute) -> bool:
-    """The same name, or the same attribute of whatever object: ``bank.rows = []``."""
-    if isinstance(target, cst.Attribute) and isinstance(kept, cst.Attribute):
-        return target.attr.value == kept.attr.value
-    return same_name(target, kept)
-
-
-def _changed(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """What a statement or a method call changes: lists, by their names."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        if node.func.attr.value in _LONGER | _SHORTER:
-            yield node.func.value
-    elif isinstance(node, cst.AssignTarget):
-        yield from each_in(node.target)
-    elif isinstance(node, cst.AugAssign | cst.AnnAssign):
-        yield node.target
-    elif isinstance(node, cst.Del):
-        yield node.target.value if isinstance(node.target, cst.Subscript) else node.target
-
-
-def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
-    """Whether a list is made as one: ``deque(maxlen=100)`` has an end."""
-    if isinstance(kept, cst.Name):
-        made = [binding.node for binding in model.bindings(kept.value, kept)]
-    else:
-        made = [*model.kept_in(kept)]
-    return bool(made) and all(
-        isinstance(one, cst.List) or (isinstance(one, cst.Call) and not one.args) for one in made
-    )
 
 
 def _writing_loop(model: FileModel, node: cst.CSTNode, target: cst.BaseExpression) -> Loop | None:
