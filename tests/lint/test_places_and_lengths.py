@@ -195,6 +195,20 @@ def main(model):
 def _mp_fn(index):
     main(None)
 """,
+    "XLA206: settings of a list of names": f"""\
+{XM}
+from transformers import AutoModelForCausalLM
+KEYS = ("num_beams", "top_k", "do_sample")
+MORE = ("num_beams", "cache_implementation")
+def write(loader, settings):
+    model = AutoModelForCausalLM.from_pretrained("gpt2").to(torch_xla.device())
+    asked = {{key: settings[key] for key in KEYS if key in settings}}
+    full = {{key: settings[key] for key in MORE}}
+    for ids in loader:
+        print(model.generate(ids.to(model.device), **asked))  # !XLA206
+        print(model.generate(ids.to(model.device), **full))
+        print(model.generate(ids.to(model.device), **settings))
+""",
     "XLA209: helpers that measure and that pad": f"""\
 {XM}
 class Texts:
