@@ -74,6 +74,26 @@ def train(model, loader, adam, window, grad_accum):
         parts[step % grad_accum] = loss.detach()
         step += 1
 """,
+    "XLA205: a counter that a closure sees": f"""\
+{XM}
+def train(model, loader, adam):
+    device = torch_xla.device()
+    model.to(device)
+    losses = torch.zeros(10000, device=device)
+    at = 0
+    def keep(loss):
+        losses[at] = loss  # !XLA205
+    def first(loss):
+        at = 0
+        losses[at] = loss
+    for images in pl.MpDeviceLoader(loader, device):
+        loss = model(images).sum()
+        loss.backward()
+        xm.optimizer_step(adam)
+        keep(loss.detach())
+        first(loss.detach())
+        at += 1
+""",
     "XLA205: a counter that an object keeps": f"""\
 {XM}
 class Run:

@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import HOT
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned, bounds
@@ -201,7 +202,8 @@ def _made_constant(
     for call in map(model.call, model.within(loop.node, cst.Call)):
         function = call.target
         if isinstance(function, Function) and model.loop(call.node) is loop:
-            places += [(function.node, name) for name in _handed(call, counter)]
+            names = (counter,) if _sees(model, function, loop, counter) else _handed(call, counter)
+            places += [(function.node, name) for name in names]
     for place, name in places:
         for node in walk(place, into_functions=False):
             numbers = graph_constants(model, node, likely=loop.kind is LoopKind.OTHER)
@@ -216,6 +218,16 @@ def _made_constant(
             if hot and around in (loop, None) and model.is_here(node):
                 assert isinstance(node, cst.BaseExpression)
                 yield node, name
+
+
+def _sees(model: FileModel, function: Function, loop: Loop, counter: str) -> bool:
+    """Whether a function within the loop's own takes the counter from there, as a closure does."""
+    if loop.function is None or loop.function.node not in model.tree.ancestors(function.node):
+        return False
+    bound = (part for part in walk(function.node) if isinstance(part, cst.AssignTarget | cst.For))
+    return counter not in function.parameters and not any(
+        is_name(name, counter) for part in bound for name in (part.target, *each_in(part.target))
+    )
 
 
 def _handed(call: CallSite, counter: str) -> Iterator[str]:
