@@ -49,10 +49,13 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
             continue  # all turns are one graph (accumulation of gradients): the same every time
         for node, name in _made_constants(model, loop, counters):
+            numbers = graph_constants(model, node, likely=True)
+            again = any(counted(model, node, number) is not number for number in numbers)
             yield model.problem(
                 node,
                 f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
-                f"graph {_each(loop)}, and each is compiled",
+                f"graph {_each(loop)}, and each is compiled"
+                f"{' until they come again' if again else ''}",
                 suggestion=_advice(node, loop),
                 related=[loop_place(model, loop)],
             )
