@@ -132,7 +132,7 @@ CODES = {
     "loader-workers": ("XLA606",),
     "random-branch": ("XLA207",),
     "removed-argument": ("XLA803",),
-    "varying-index": ("XLA205",),
+    "varying-index": ("XLA205", "XLA208"),
     "equal-random": ("XLA434",),
     "syncing-optimizer": ("XLA110",),
     "cuda-autocast": ("XLA703", "XLA713"),

@@ -278,7 +278,15 @@ class Bank:
         "losses = []",
         "losses.append(loss.detach())\n"
         "        if step % 100 == 0:\n"
-        "            xm.add_step_closure(print, args=(torch.stack(losses).mean(),))",
+        "            xm.add_step_closure(print, args=(torch.stack(losses).mean(),))  # !XLA206",
+    ),
+    "now and then, of the last hundred": program(
+        "",
+        "losses = []",
+        "losses.append(loss.detach())\n"
+        "        if step % 100 == 0:\n"
+        "            xm.add_step_closure(print, args=(torch.stack(losses).mean(),))\n"
+        "            losses.clear()",
     ),
     "a text that a model writes": f"""\
 {HEAD}

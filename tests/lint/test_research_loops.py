@@ -137,7 +137,7 @@ def validate(model, batches, device, tokenizer, metric):
         policy(input_ids=ids, labels=written).loss.backward()
         xm.optimizer_step(adam, barrier=True)
 """,
-    "XLA101 XLA109 XLA206: once so many epochs, on the host, and another generate": f"""\
+    "XLA101 XLA109 XLA206: also once in so many epochs; on the host, and another generate": f"""\
 {WRITER}
     tales = Tales().to(device)
     for epoch in range(3):
@@ -148,7 +148,7 @@ def validate(model, batches, device, tokenizer, metric):
             text = tokenizer.batch_decode(batch["ids"])
         print(tokenizer.decode(policy.generate(ids, max_new_tokens=16)[0]))  # !XLA109 !XLA206
         if epoch % 10 == 0:
-            print(tokenizer.decode(policy.generate(ids, max_new_tokens=16)[0]))
+            print(tokenizer.decode(policy.generate(ids, max_new_tokens=16)[0]))  # !XLA206
 class Tales(torch.nn.Module):
     def generate(self, ids):
         return self.head(ids)

@@ -131,3 +131,18 @@ def sizes(model: FileModel, node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
         if call.name in SHAPED | _EMPTY or call.method in SHAPED_METHODS:
             for value in (*call.positional, *call.keywords.values()):
                 yield from lengths_in(value)
+
+
+def handed_sizes(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
+    """What a call of a function of the program gives as a size: ``pad_to(rows, longest)``."""
+    function = call.target
+    if not isinstance(function, Function) or call.has_star:
+        return
+    nodes = walk(function.node, into_functions=False)
+    numbers = (
+        x for node in nodes for x in sizes(model, node) if not isinstance(node, cst.Subscript)
+    )
+    for name in dict.fromkeys(x.value for x in numbers if isinstance(x, cst.Name)):
+        value = call.given_to(function, name) if name in function.parameters else None
+        if value is not None:
+            yield value

@@ -95,6 +95,31 @@ def _given(call: CallSite) -> Iterator[cst.BaseExpression]:
         yield from (item.value for item in call.node.args)
 
 
+def gets_data(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``ids[0, :n] = torch.tensor(tokens)`` after ``ids = torch.zeros(1, 128)``: what is not known.
+
+    Numbers are what the device could write itself: ``mask[:, n:] = 0``.
+    """
+    if not isinstance(node, cst.Name):
+        return False
+    function = model.function_of(node)
+    for line in model.nodes(cst.Assign):
+        target = line.targets[0].target
+        if not isinstance(target, cst.Subscript) or not same_name(_whole(target), node):
+            continue
+        number = model.value(line.value).kind is Kind.NUMBER or is_fixed(model, line.value)
+        if model.function_of(line) is function and not number:
+            return not is_constant(model, line.value)
+    return False
+
+
+def _whole(target: cst.BaseExpression) -> cst.BaseExpression:
+    """``ids`` of ``ids[0][:n]``."""
+    while isinstance(target, cst.Subscript):
+        target = target.value
+    return target
+
+
 def is_constant(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether a tensor of the host is the same each time."""
     return computed_of_constants(model, node) is not None or _of_same_numbers(model, node)
@@ -130,8 +155,11 @@ def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:
     if isinstance(data, cst.Call):
         return _is_range(model, data)
     if isinstance(data, cst.Name):
-        written = model.literal(data)
-        return isinstance(written, list | tuple) and bool(written)
+        written, made = model.literal(data), model.assigned_once(data)
+        array = isinstance(made, cst.Call) and model.name(made.func) in _ARRAYS
+        return (isinstance(written, list | tuple) and bool(written)) or (
+            made is not None and array and same_numbers(model, made)
+        )
     if isinstance(data, cst.Subscript):
         return _under_text(model, data)
     given = by_constructor(model, data) if isinstance(data, cst.Attribute) else ()

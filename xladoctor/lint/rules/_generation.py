@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import CALLBACKS
-from xladoctor.lint.rules._given import entries
+from xladoctor.lint.rules._given import all_given, entries
 from xladoctor.lint.rules._handed_over import extends_trainer
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
 from xladoctor.lint.rules._sources import the_source
@@ -90,7 +90,7 @@ def unpacked(model: FileModel, call: CallSite) -> Iterator[str]:
 def has_settings(model: FileModel, call: CallSite) -> bool:
     """``generate(**settings)``, where anything may stand; not ``**inputs`` of a tokenizer."""
     starred = [argument.value for argument in call.node.args if argument.star]
-    return any(
+    return not all_given(model, call) and any(
         not model.value(one).holds_device_tensor and model.value(one).entries is None
         for one in starred
         if not _is_known(model, one)
@@ -121,8 +121,8 @@ class Writing:
 def generated(model: FileModel) -> Iterator[tuple[CallSite, Writing]]:
     """The calls of ``generate`` that cost: a text is as many graphs as it has tokens.
 
-    One text is enough for that. What runs once in so many steps is left alone, as are programs
-    that ask for a cache of full size.
+    One text is enough for that, also once in so many steps. Programs that ask for a cache of full
+    size are left alone.
     """
     for call in generations(model):
         writing = _writing(model, call.node)
@@ -134,7 +134,7 @@ def _writing(model: FileModel, node: cst.CSTNode) -> Writing | None:
     loop = costly_loop(model, node)
     if loop is not None:
         return Writing(f", {often(loop)}", [loop_place(model, loop)])
-    if not model.is_xla or not_here(model, node) or model.throttled(node):
+    if not model.is_xla or not_here(model, node):
         return None
     hook = _after_an_epoch(model, node)
     if hook is not None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import OnXla
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.rules._environment import key_of
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel
 
@@ -53,10 +53,21 @@ def _is_written(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
         return all(
             one.keyword is not None or _is_written(model, one.value, depth - 1) for one in node.args
         )
+    if isinstance(node, cst.DictComp):
+        return bool(_listed_keys(model, node))
     if not isinstance(node, cst.Name):
         return False
     made = sources(model, node)
     return bool(made) and all(_is_written(model, one, depth - 1) for one in made or ())
+
+
+def _listed_keys(model: FileModel, node: cst.DictComp) -> Sequence[str]:
+    """``{key: settings[key] for key in ("num_beams", "length_penalty")}``."""
+    over, target = node.for_in, node.for_in.target
+    listed = model.literal(over.iter) if over.inner_for_in is None else None
+    if not isinstance(target, cst.Name) or not is_name(node.key, target.value):
+        return ()
+    return [x for x in listed if isinstance(x, str)] if isinstance(listed, list | tuple) else ()
 
 
 def entries(
@@ -66,13 +77,9 @@ def entries(
     if depth == 0:
         return
     if isinstance(node, cst.Dict):
-        for element in node.elements:
-            if isinstance(element, cst.DictElement):
-                name = model.literal(element.key)
-                if isinstance(name, str):
-                    yield name, element.value
-            else:
-                yield from entries(model, element.value, depth - 1)
+        yield from _written(model, node, depth)
+    elif isinstance(node, cst.DictComp):
+        yield from ((name, node.value) for name in _listed_keys(model, node))
     elif isinstance(node, cst.Call) and model.name(node.func) == "builtins.dict":
         for argument in node.args:
             if argument.keyword is not None:
@@ -84,6 +91,17 @@ def entries(
         for made in sources(model, node) or ():
             if made is not node:
                 yield from entries(model, made, depth - 1)
+
+
+def _written(
+    model: FileModel, node: cst.Dict, depth: int
+) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """``{"devices": 8, **others}``."""
+    for element in node.elements:
+        if not isinstance(element, cst.DictElement):
+            yield from entries(model, element.value, depth - 1)
+        elif isinstance(name := model.literal(element.key), str):
+            yield name, element.value
 
 
 def _added(

@@ -20,7 +20,7 @@ _SIZED = frozenset(
 #: Operations that compiled once per value of a number they were given (tables/ops.toml).
 _TAKES_SIZE = frozenset(
     {
-        *("torch.topk", "torch.roll", "torch.split", "torch.chunk", "torch.narrow"),
+        *("torch.topk", "torch.roll", "torch.split", "torch.chunk", "torch.narrow", "torch.select"),
         *("torch.nn.functional.pad", "torch.nn.functional.threshold"),
         "torch.nn.functional.interpolate",
     }

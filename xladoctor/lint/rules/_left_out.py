@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.conditions import compared
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.knowledge import JOINS_AND_STACKS
+from xladoctor.lint.rules._collate import collate_functions
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
@@ -40,6 +43,57 @@ def samples_left_out(model: FileModel) -> Iterator[Problem]:
             "mask (or use torch.where)",
             related=[loop_place(model, loop)],
         )
+
+
+def samples_skipped(model: FileModel) -> Iterator[Problem]:
+    """Find collate functions that skip what could not be read: batches of any number of samples."""
+    for function in dict.fromkeys(collate_functions(model)) if model.is_xla else ():
+        batch = next(iter(function.arguments), None)
+        if batch is None or not model.is_here(function.node):
+            continue
+        nodes = list(walk(function.node, into_functions=False))
+        skips = next((one for one in nodes if _skips(model, one, batch)), None)
+        if skips is not None and not any(_fills_up(model, one) for one in nodes):
+            yield model.problem(
+                skips,
+                "a batch is as large as the samples that are left: each new number recompiles the "
+                "whole step, and cores whose numbers differ run different graphs",
+                suggestion="leave such samples out of the Dataset, or give another sample in "
+                "their place",
+            )
+
+
+def _skips(model: FileModel, node: cst.CSTNode, batch: str) -> bool:
+    """``[s for s in batch if s is not None]``, ``filter(lambda s: s is not None, batch)``."""
+    if isinstance(node, cst.ListComp | cst.GeneratorExp):
+        same = isinstance(node.for_in.target, cst.Name) and is_name(
+            node.elt, node.for_in.target.value
+        )
+        return same and is_name(node.for_in.iter, batch) and _leaves_out(node)
+    if not isinstance(node, cst.Call) or model.name(node.func) != "builtins.filter":
+        return False
+    test, over = (*(argument.value for argument in node.args), None, None)[:2]
+    if over is None or not is_name(over, batch):
+        return False
+    body = test.body if isinstance(test, cst.Lambda) else test
+    none = isinstance(body, cst.Comparison) and isinstance(
+        body.comparisons[0].operator, cst.IsNot | cst.NotEqual
+    )
+    return none or is_name(body, "None")
+
+
+def _fills_up(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a collate function asks how many there are, or takes others for those it skips."""
+    if isinstance(node, cst.Comparison):
+        numbers = [model.literal(side) for side in compared(node)]
+        return 0 not in numbers and any(
+            isinstance(side, cst.Call) and model.name(side.func) == "builtins.len"
+            for side in compared(node)
+        )
+    return isinstance(node, cst.BinaryOperation) and any(
+        isinstance(side, cst.Call) and model.name(side.func) == "builtins.len"
+        for side in (node.left, node.right)
+    )
 
 
 def _leaves_out(kept: cst.BaseComp) -> bool:

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.helpers import only_returned
+from xladoctor.lint.model.helpers import only_returned, returned
 from xladoctor.lint.rules._exact import same_name
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def longest(model: FileModel, function: Function, call: CallSite) -> Iterator[cs
     """
     for value in (*call.positional, *call.keywords.values()):
         for part in lengths_in(value):
-            yield from _made(model, function, part)
+            yield from longest_in(model, function, part)
 
 
 def filled_up(
@@ -52,27 +52,31 @@ def filled_up(
     """The longest length in ``row + [pad] * (n - len(row))``, of the product in it."""
     if isinstance(node.operator, cst.Multiply) and isinstance(node.left, cst.List):
         for part in lengths_in(node.right):
-            yield from _made(model, function, part)
+            yield from longest_in(model, function, part)
 
 
-def _made(model: FileModel, function: Function, part: cst.BaseExpression) -> Iterator[cst.Call]:
+def longest_in(
+    model: FileModel, function: Function, part: cst.BaseExpression
+) -> Iterator[cst.Call]:
+    """Where the longest length is computed that an expression is, itself or by its name."""
     made: cst.CSTNode | None = part
     if isinstance(part, cst.Name):
         made = model.assigned_once(part)
         if isinstance(made, cst.BinaryOperation) and isinstance(made.operator, cst.Subtract):
             # ``missing = width - len(row)``, and then ``[0] * missing``.
-            yield from _made(model, function, made.left)
+            yield from longest_in(model, function, made.left)
     batch = _batch(function)
     if batch is None or not isinstance(made, cst.Call):
         return
     helper = model.call(made).target
     if isinstance(helper, Function):
-        # ``width = longest(texts)``, of a helper that only gives it back.
-        told, handed = only_returned(helper), _batch(helper)
+        # ``width = longest(texts)``, of a helper that gives it back.
+        handed = _batch(helper)
         given = model.call(made).argument(0, handed)
         if handed is None or given is None or not _is_of_batch(model, given, batch, _DEPTH):
             return
-        if isinstance(told, cst.Call) and _is_capped_longest(model, told, handed):
+        told = (one for one in returned(helper) if isinstance(one, cst.Call))
+        if any(_is_capped_longest(model, one, handed) for one in told):
             yield made
     elif _is_capped_longest(model, made, batch):
         yield made
@@ -138,10 +142,14 @@ def _is_of_batch(model: FileModel, node: cst.BaseExpression, batch: str, depth: 
         return False
     if node.value == batch:
         return True
-    sources = model.made_of(node)
-    return len(sources) == 1 and any(
-        isinstance(part, cst.Name) and _is_of_batch(model, part, batch, depth - 1)
-        for part in (walk(sources[0]) if sources[0] is not None and depth else ())
+    named = [
+        [part for part in walk(source) if isinstance(part, cst.Name)] if source is not None else []
+        for source in (model.made_of(node) if depth else ())
+    ]
+    # ``rows = [pad(row) for row in rows]`` is of what it was before.
+    named = [parts for parts in named if not any(is_name(part, node.value) for part in parts)]
+    return bool(named) and all(
+        any(_is_of_batch(model, part, batch, depth - 1) for part in parts) for parts in named
     )
 
 
@@ -267,7 +275,9 @@ def _is_extreme(model: FileModel, call: CallSite, batch: str) -> bool:
     if call.name == "builtins.len" and call.positional:
         inner = call.positional[0]
         if isinstance(inner, cst.Subscript):
-            return _is_sorted_by_length(model, inner.value, batch)
+            while isinstance(inner, cst.Subscript):
+                inner = inner.value  # ``batch[0]["ids"]``
+            return _is_sorted_by_length(model, inner, batch)
         return isinstance(inner, cst.Call) and _picks(model, inner, batch)
     if call.name not in _EXTREMES or not call.positional:
         return False

@@ -142,6 +142,8 @@ def _of_the_bar(model: FileModel) -> Iterator[Problem]:
 def _each_token(model: FileModel) -> Iterator[Problem]:
     """``model.generate(ids)`` asks on the host, token by token, whether all texts have ended."""
     for call, writing in generated(model):
+        if model.throttled(call.node):
+            continue  # as seldom as a read should be
         yield model.problem(
             call.node,
             "generate reads on the host after each token whether all texts have ended: as many "

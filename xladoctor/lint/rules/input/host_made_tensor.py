@@ -11,7 +11,7 @@ from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import OF_DATA, is_of_data
 from xladoctor.lint.rules._exact import made_by
-from xladoctor.lint.rules._filled import computed_of_constants, same_numbers
+from xladoctor.lint.rules._filled import computed_of_constants, gets_data, same_numbers
 from xladoctor.lint.rules._fixed import is_fixed
 from xladoctor.lint.rules._host_draws import HostMade, drawn_array, made_on_host
 from xladoctor.lint.rules._host_index import indexed_from_host, operands_of_host
@@ -69,7 +69,7 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             continue
         name = (made.name or "").rpartition(".")[2]
         constant = _constant(model, made, name)
-        if not constant and name != "full":
+        if (not constant and name != "full") or gets_data(model, _plain(source)):
             continue
         yield model.problem(
             move.node,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.contained import element_of
 from xladoctor.lint.model.knowledge import LEARN_NAME
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.trainers import LOADERS, MOVES
@@ -22,7 +23,7 @@ from xladoctor.lint.rules._batches import (
 )
 from xladoctor.lint.rules._host_draws import is_drawn
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
-from xladoctor.lint.rules._reads import loop_place, not_here
+from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 @rule("XLA603")
 def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
     """Find loops whose body moves what was loaded on the host; one problem a way through it."""
+    yield from _second_batches(model)
     prepared = model.led_by or "accelerate" in model.frameworks
     if not model.is_xla or (prepared and not _by_fabric_alone(model)):
         return
@@ -56,6 +58,31 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
         if not found and (given := [x for x in arrays.get(loop, ()) if not _is_drawn(model, x)]):
             found.append(_of_array(model, loop, given[0]))
         yield from found
+
+
+def _second_batches(model: FileModel) -> Iterator[Problem]:
+    """``self._prepare_inputs(self.positives(labels))``: a Trainer's step makes a batch of its own.
+
+    What it is given is on the device: the Trainer's loader has moved it.
+    """
+    for call in model.methods("_prepare_inputs"):
+        given = call.argument(0, "inputs")
+        if given is None or (isinstance(given, cst.Name) and model.is_parameter(given)):
+            continue
+        held = model.value(given)
+        on_host = held.kind is Kind.CONTAINER and element_of(held).kind is Kind.CPU_TENSOR
+        if not on_host or not model.value(call.node).holds_device_tensor:
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is not None:
+            yield model.problem(
+                call.node,
+                f"a batch is made and moved {often(loop)} itself: its upload waits for Python, and "
+                "the device waits for the upload",
+                suggestion="make it in the Dataset or in data_collator, with the batch that it "
+                "goes with: the Trainer's loader uploads both in the background",
+                related=[loop_place(model, loop)],
+            )
 
 
 def _is_drawn(model: FileModel, call: CallSite) -> bool:

@@ -9,9 +9,10 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.parts import each_in, index_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._left_out import samples_left_out
+from xladoctor.lint.rules._left_out import samples_left_out, samples_skipped
 from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
+from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,14 @@ _SIZED = frozenset(
 )  # fmt: skip
 #: Functions and methods that take a number or a list of them to divide a tensor.
 _DIVIDES = frozenset({"topk", "split", "tensor_split", "split_with_sizes", "chunk", "narrow"})
+_METRIC_LEARNING = "pytorch_metric_learning"
+#: Losses that look for all pairs or triplets of a batch where they are given none.
+_PAIR_LOSSES = frozenset(
+    {"ContrastiveLoss", "TripletMarginLoss", "LiftedStructureLoss", "NTXentLoss",
+     "GeneralizedLiftedStructureLoss", "MultiSimilarityLoss"}
+)  # fmt: skip
+#: Miners that take the triplets as they come.
+_ALL_KEPT = frozenset({"EmbeddingsAlreadyPackagedAsTriplets"})
 _NUMBERS = frozenset({"max", "min", "sum", "amax", "amin", "count_nonzero", "argmax", "prod"})
 
 
@@ -65,7 +74,32 @@ def data_dependent_shape(model: FileModel) -> Iterator[Problem]:
     yield from _cut_by_number(model)
     yield from _divided(model)
     yield from _chosen_rows(model)
+    yield from _mined(model)
     yield from samples_left_out(model)
+    yield from samples_skipped(model)
+
+
+def _mined(model: FileModel) -> Iterator[Problem]:
+    """``miner(embeddings, labels)`` of pytorch-metric-learning: as many pairs as it finds."""
+    for call in model.calls() if any(model.calls(f"{_METRIC_LEARNING}.*")) else ():
+        made = the_call(model, call.node.func) if len(call.positional) == 2 else None
+        if made is not None and made.method == "to" and made.receiver is not None:
+            made = the_call(model, made.receiver)
+        module, _, name = (made.name or "").rpartition(".") if made is not None else ("", "", "")
+        package, _, kind = module.rpartition(".")
+        pairs = kind == "miners" or (kind == "losses" and name in _PAIR_LOSSES)
+        if package != _METRIC_LEARNING or not pairs or name in _ALL_KEPT:
+            continue
+        loop = costly_loop(model, call.node)
+        if loop is not None and model.value(call.positional[0]).is_device_tensor:
+            yield model.problem(
+                call.node,
+                f"{name} picks its pairs with torch.where: the host reads how many there are "
+                f"{often(loop)}, and every new number recompiles everything after it",
+                suggestion="write the loss with masks over all pairs of the batch (the hardest is "
+                "a max over a row), or use one of losses that has no pairs",
+                related=[loop_place(model, loop)],
+            )
 
 
 def _divided(model: FileModel) -> Iterator[Problem]:

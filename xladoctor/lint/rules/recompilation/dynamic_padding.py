@@ -11,15 +11,26 @@ from xladoctor import patterns
 from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._collate import SHAPED, SHAPED_METHODS, collate_functions, sizes
-from xladoctor.lint.rules._exact import around, reads
+from xladoctor.lint.rules._collate import (
+    SHAPED,
+    SHAPED_METHODS,
+    collate_functions,
+    handed_sizes,
+    sizes,
+)
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._loaders import DATA_LOADER
-from xladoctor.lint.rules._longest import filled_up, longest, varying_length
+from xladoctor.lint.rules._longest import filled_up, longest, longest_in, varying_length
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._settled import by_default, settled
 from xladoctor.lint.rules._sources import of_parameter, the_call
-from xladoctor.lint.rules._tokenized import PAD_METHODS, mapped_unpadded, tokenizes
+from xladoctor.lint.rules._tokenized import (
+    PAD_METHODS,
+    goes_to_device,
+    mapped_unpadded,
+    tensor_of,
+    tokenizes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,6 +53,12 @@ _LANGUAGE = "transformers.DataCollatorForLanguageModeling"
 _LONGEST = (True, "longest")
 #: TRL's Trainer for fine-tuning, which makes its own collator.
 _SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
+#: Make batches of torchtext's (up to 0.8; ``legacy`` up to 0.11), padded to their longest.
+_BUCKETS = tuple(
+    f"torchtext.{data}.{name}"
+    for data in ("data", "legacy.data")
+    for name in ("BucketIterator", "BucketIterator.splits")
+)
 _PAD_SEQUENCE = "torch.nn.utils.rnn.pad_sequence"
 #: What is called so pads texts, waves and pictures.
 _PADS = frozenset({"tokenizer", "tok", "processor", "extractor"})
@@ -65,10 +82,13 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         return
     yield from _by_trl(model)
     yield from _left_to_collators(model)
+    yield from _by_torchtext(model)
     collating = set(collate_functions(model))
     for call in model.calls():
         if call.has_star or _has_few_lengths(model, call):
             continue
+        if call.name == _PAD_SEQUENCE and call.function not in collating:
+            yield from _padded_in_step(model, call)
         padding = call.keywords.get("padding")
         longest_one = padding is not None and _are_all(model, padding, _LONGEST)
         if call.name in _COLLATORS:
@@ -125,6 +145,18 @@ def _by_trl(model: FileModel) -> Iterator[Problem]:
             "recompiles the whole step",
             suggestion="packing=True, or pad_to_multiple_of=128 for a few lengths",
         )
+
+
+def _by_torchtext(model: FileModel) -> Iterator[Problem]:
+    """``BucketIterator(data, 32)`` of old torchtext: its fields pad, unless they have a length."""
+    fields = (call for part in (model, *model.linked) for call in part.calls())
+    if any("fix_length" in call.keywords for call in fields):
+        return
+    for call in model.calls(*_BUCKETS):
+        if model.on_xla(call.node) is not OnXla.NO:
+            yield _problem(
+                model, call.node.func, "fix_length= of the fields pads all to one length"
+            )
 
 
 def _has_few(model: FileModel, settings: Mapping[str, cst.BaseExpression]) -> bool:
@@ -213,16 +245,25 @@ def _are_all(model: FileModel, node: cst.BaseExpression, values: tuple[object, .
 def _unpadded(model: FileModel, call: CallSite) -> bool:
     """``tokenizer(text, return_tensors="pt")`` in a step loop, whose result goes to the device.
 
+    Also ``torch.tensor(tokenizer.encode(text))``.
+
     One text that changes from step to step: the same one keeps its length.
     """
     text, kind = call.argument(0, "text"), call.keywords.get("return_tensors")
-    if text is None or kind is None or model.literal(kind) != "pt" or not tokenizes(model, call):
+    if text is None or not tokenizes(model, call):
+        return False
+    made = tensor_of(model, call.node) if kind is None else None
+    if made is None and (kind is None or model.literal(kind) != "pt"):
         return False
     padding = call.keywords.get("padding")
     if call.method == "pad" or (padding is not None and model.literal(padding) is not False):
         return False
     loop = None if "pad_to_max_length" in call.keywords else costly_loop(model, call.node)
-    return loop is not None and _changes(model, text, loop) and _goes_to_device(model, call.node)
+    if loop is None or not _changes(model, text, loop):
+        return False
+    if made is not None and "device" in made.keywords:
+        return True
+    return goes_to_device(model, call.node if made is None else made.node)
 
 
 def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop, depth: int = _HANDED) -> bool:
@@ -237,31 +278,6 @@ def _changes(model: FileModel, text: cst.BaseExpression, loop: Loop, depth: int 
             given = of_parameter(model, name) if binding.kind == "param" and depth else None
             if given and all(_changes(model, one, loop, depth - 1) for one in given):
                 return True
-    return False
-
-
-def _goes_to_device(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether a result is moved as it is: ``enc["ids"].to(device)``, or in a comprehension."""
-    for parent in around(model, node):
-        if isinstance(parent, cst.Call) and model.call(parent).method == "to":
-            return True
-        if isinstance(parent, cst.Assign):
-            target = parent.targets[0].target
-            return isinstance(target, cst.Name) and any(
-                _goes_to_device(model, use) for use in reads(model, target) if use is not target
-            )
-        if isinstance(parent, cst.CompFor):
-            continue
-        if isinstance(parent, cst.DictComp | cst.ListComp):
-            return any(
-                isinstance(part, cst.Call) and model.call(part).method == "to"
-                for part in walk(parent)
-            )
-        unchanged = isinstance(parent, cst.Subscript | cst.Attribute) or (
-            isinstance(parent, cst.Call) and model.call(parent).method in {"items", "values"}
-        )
-        if not unchanged:
-            return False
     return False
 
 
@@ -290,6 +306,9 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
             yield _problem(model, call.node, "pad all to one length, or the result to a few")
         elif call.name in SHAPED or call.method in SHAPED_METHODS:
             found += itertools.islice(longest(model, function, call), 1)
+        elif not any(map(_rounds, nodes)):
+            for size in handed_sizes(model, call):
+                found += itertools.islice(longest_in(model, function, size), 1)
     rounded = any(map(_rounds, nodes))
     for node in nodes:
         if isinstance(node, cst.BinaryOperation) and not rounded:
@@ -301,6 +320,18 @@ def _padded_by_hand(model: FileModel, function: Function) -> Iterator[Problem]:
     lengths = (_varying(model, function, node) for node in nodes)
     for length in dict.fromkeys(filter(None, lengths)):
         yield _problem(model, length, "pad (or cut) all to one length, or to a few")
+
+
+def _padded_in_step(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """``pad_sequence(rows)`` in a step, of what is on the device or moved there as it is."""
+    there = model.value(call.node).is_device_tensor or goes_to_device(model, call.node)
+    if isinstance(call.argument(0, "sequences"), cst.List | cst.Tuple):
+        return  # ``pad_sequence([left, right])``: as many as are written, of a length each
+    function = call.function
+    nodes = walk(function.node, into_functions=False) if function is not None and there else ()
+    again = (isinstance(x, cst.Call) and model.call(x).name in SHAPED for x in nodes)
+    if there and costly_loop(model, call.node) is not None and not any(again):
+        yield _problem(model, call.node, "pad all to one length, or the result to a few")
 
 
 def _varying(model: FileModel, function: Function, node: cst.CSTNode) -> cst.BaseExpression | None:

@@ -17,9 +17,11 @@ from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
 from xladoctor.lint.rules._exact import around, same_name
 from xladoctor.lint.rules._generation import generated, has_settings, unpacked
+from xladoctor.lint.rules._growing_lists import grown, loop_of_turns
 from xladoctor.lint.rules._lightning_hooks import is_lightning
+from xladoctor.lint.rules._memories import whole_memories
 from xladoctor.lint.rules._nested import NESTED, takes_device_tensor
-from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
+from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often, snippet
 from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
-_LONGER = frozenset({"append", "extend"})
-_SHORTER = frozenset({"clear", "pop", "popleft", "remove", "insert"})
 #: Methods in which a module's caches are filled for one sequence.
 _OF_MODELS = frozenset({"forward", "__call__", "update", "append", "prefill", "decode"})
 
@@ -63,6 +63,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
     yield from _texts(model)
     yield from _episodes(model)
     yield from _lists(model)
+    yield from _memories(model)
 
 
 def _grows_in(model: FileModel, loop: Loop, node: cst.CSTNode, target: cst.BaseExpression) -> bool:
@@ -93,6 +94,19 @@ def _episodes(model: FileModel) -> Iterator[Problem]:
         )
 
 
+def _memories(model: FileModel) -> Iterator[Problem]:
+    """``random.sample(memory, min(len(memory), 64))`` before the memory holds a batch."""
+    for node, loop in whole_memories(model) if model.is_xla else ():
+        yield model.problem(
+            node,
+            "until it holds a batch, the batch is all that the memory holds: each time another "
+            "shape, for which the whole step is compiled",
+            suggestion="learn from batches of one size: wait until the memory holds one "
+            "(if len(memory) < batch_size: return)",
+            related=[loop_place(model, loop)],
+        )
+
+
 def _goes_on(model: FileModel, loop: Loop, target: cst.BaseExpression) -> bool:
     """Whether one turn of a loop finds what the last one kept.
 
@@ -117,71 +131,21 @@ def _lists(model: FileModel) -> Iterator[Problem]:
         kept = call.argument(0, "tensors")
         if not isinstance(kept, cst.Name | cst.Attribute):
             continue
-        loop = costly_loop(model, call.node) if model.value(call.node).is_device_tensor else None
+        if not model.value(call.node).is_device_tensor or not_here(model, call.node):
+            continue
+        loop = costly_loop(model, call.node) or loop_of_turns(model, call.node)
         if loop is None or not _goes_on(model, loop, kept):
             continue
-        grown = _grown(model, kept, loop.node)
-        if grown is not None:
+        longer = grown(model, kept, loop.node)
+        if longer is not None:
             yield model.problem(
                 call.node,
                 f"{snippet(model, kept)} is longer {often(loop)}: what is made of it has another "
-                "shape, and everything that uses it is recompiled each time",
+                "shape each time, and everything that uses it is recompiled",
                 suggestion="add up on the device (total += loss.detach()), or put the list "
                 "together once after the loop",
-                related=[loop_place(model, loop), model.place(grown, "this makes it longer")],
+                related=[loop_place(model, loop), model.place(longer, "this makes it longer")],
             )
-
-
-def _grown(
-    model: FileModel, kept: cst.Name | cst.Attribute, loop: cst.CSTNode
-) -> cst.CSTNode | None:
-    """The call in a loop that makes a list longer which nothing in the loop makes shorter."""
-    bodies: list[cst.CSTNode] = [loop]
-    if isinstance(kept, cst.Name):
-        if not any(parent is loop for parent in around(model, kept)):
-            return None  # a function that the loop calls has a list of its own
-    else:
-        ran = {call.function for call in model.reached(loop)} - {model.function_of(loop), None}
-        bodies += [one.node.body for one in ran if one is not None]
-    found = None
-    for part in (part for body in bodies for part in walk(body)):
-        if not any(_is_it(target, kept) for target in _changed(part)):
-            continue
-        if not isinstance(part, cst.Call) or model.call(part).method not in _LONGER:
-            return None
-        found = part
-    return found if _has_no_end(model, kept) else None
-
-
-def _is_it(target: cst.BaseExpression, kept: cst.Name | cst.Attribute) -> bool:
-    """The same name, or the same attribute of whatever object: ``bank.rows = []``."""
-    if isinstance(target, cst.Attribute) and isinstance(kept, cst.Attribute):
-        return target.attr.value == kept.attr.value
-    return same_name(target, kept)
-
-
-def _changed(node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
-    """What a statement or a method call changes: lists, by their names."""
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        if node.func.attr.value in _LONGER | _SHORTER:
-            yield node.func.value
-    elif isinstance(node, cst.AssignTarget):
-        yield from each_in(node.target)
-    elif isinstance(node, cst.AugAssign | cst.AnnAssign):
-        yield node.target
-    elif isinstance(node, cst.Del):
-        yield node.target.value if isinstance(node.target, cst.Subscript) else node.target
-
-
-def _has_no_end(model: FileModel, kept: cst.Name | cst.Attribute) -> bool:
-    """Whether a list is made as one: ``deque(maxlen=100)`` has an end."""
-    if isinstance(kept, cst.Name):
-        made = [binding.node for binding in model.bindings(kept.value, kept)]
-    else:
-        made = [*model.kept_in(kept)]
-    return bool(made) and all(
-        isinstance(one, cst.List) or (isinstance(one, cst.Call) and not one.args) for one in made
-    )
 
 
 def _writing_loop(model: FileModel, node: cst.CSTNode, target: cst.BaseExpression) -> Loop | None:

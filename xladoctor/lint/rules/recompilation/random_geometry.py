@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions, sizes
@@ -18,7 +18,7 @@ from xladoctor.lint.rules._exact import (
     indices,
     made_by,
     may_be_drawn,
-    throws_dice,
+    tossed,
 )
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
@@ -117,15 +117,15 @@ def _cut_out(model: FileModel) -> Iterator[Problem]:
 
 def _drawn_constants(model: FileModel) -> Iterator[Problem]:
     """``x.roll(shift)``, ``frames[k]``, ``torch.randn(k, 4, device=device)`` with a drawn ``k``."""
-    if not throws_dice(model):
+    if not model.once(may_be_drawn):
         return
     for node in model.nodes(cst.Subscript, cst.Call, cst.BinaryOperation):
-        numbers = graph_constants(model, node)
+        numbers = graph_constants(model, node, likely=True)
         if isinstance(node, cst.Subscript):
             cuts = list(bounds(node))  # those of cuts are told above
             numbers = [number for number in numbers if number not in cuts]
-        draws = (drawn(model, number) for number in numbers)
-        made = next((one for one in draws if one is not None and not _draws_several(one)), None)
+        draws = (_drawn_number(model, number) for number in numbers)
+        made = next(filter(None, draws), None)
         yield from _told(
             model,
             node,
@@ -135,6 +135,14 @@ def _drawn_constants(model: FileModel) -> Iterator[Problem]:
             suggestion="draw it on the device as a tensor (index_select takes one), or do this on "
             "the host, in the Dataset",
         )
+
+
+def _drawn_number(model: FileModel, number: cst.BaseExpression) -> CallSite | None:
+    """What draws one number on the host: ``random.randrange(8)``, ``torch.randint(...).item()``."""
+    made = drawn(model, number)
+    if made is not None:
+        return None if _draws_several(made) else made
+    return tossed(model, number) if model.value(number).kind is Kind.NUMBER else None
 
 
 def _drawn_turns(model: FileModel) -> Iterator[Problem]:

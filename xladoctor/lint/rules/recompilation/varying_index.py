@@ -11,13 +11,16 @@ from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import HOT
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around, assigned
+from xladoctor.lint.rules._exact import around, assigned, bounds
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._read_numbers import was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
+from xladoctor.lint.rules._rings import counted
 from xladoctor.lint.rules._sources import gone_over
+from xladoctor.lint.rules._tokenized import length_of_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,15 +49,19 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
         if together and not loop.iterates.is_loader and not _ends_graph(model, loop):
             continue  # all turns are one graph (accumulation of gradients): the same every time
         for node, name in _made_constants(model, loop, counters):
+            numbers = graph_constants(model, node, likely=True)
+            again = any(counted(model, node, number) is not number for number in numbers)
             yield model.problem(
                 node,
                 f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
-                f"graph {_each(loop)}, and each is compiled",
+                f"graph {_each(loop)}, and each is compiled"
+                f"{' until they come again' if again else ''}",
                 suggestion=_advice(node, loop),
                 related=[loop_place(model, loop)],
             )
     yield from _kept_counters(model)
     yield from _read_places(model)
+    yield from _ends_of_texts(model)
 
 
 def _writes_in_turns(model: FileModel, loop: Loop) -> bool:
@@ -106,6 +113,26 @@ def _read_places(model: FileModel) -> Iterator[Problem]:
             )
 
 
+def _ends_of_texts(model: FileModel) -> Iterator[Problem]:
+    """``labels[:, :n] = -100`` with ``n = len(tokenizer(prompt).input_ids)``."""
+    for node in model.nodes(cst.Subscript):
+        ends = list(bounds(node))
+        loop = costly_loop(model, node) if ends else None
+        if loop is None or not graph_constants(model, node, likely=True):
+            continue
+        end = next((one for one in ends if length_of_text(model, one) is not None), None)
+        if end is not None:
+            yield model.problem(
+                node,
+                f"{snippet(model, end)} is as long as a text and becomes a constant of the graph: "
+                f"{snippet(model, node)} makes a new graph for each length, and each is compiled "
+                f"({often(loop)}, until they come again)",
+                suggestion="mark the tokens on the host, before they are moved; or compare places "
+                "with a tensor: torch.where(torch.arange(n, device=device) < length, -100, labels)",
+                related=[loop_place(model, loop)],
+            )
+
+
 def _begins(index: cst.BaseSlice) -> cst.BaseExpression | None:
     """``at`` of ``x[at]`` and of ``x[at : at + n]``."""
     if isinstance(index, cst.Index):
@@ -115,10 +142,11 @@ def _begins(index: cst.BaseSlice) -> cst.BaseExpression | None:
 
 def _kept_counters(model: FileModel) -> Iterator[Problem]:
     """``self.queue[self.at : self.at + n] = x`` in the step, which then counts ``self.at`` up."""
-    counted = _counted_up(model)
-    for node in model.nodes(cst.Subscript) if counted else ():
-        numbers = graph_constants(model, node, likely=True)
-        name = next((x for part in numbers for x in counted if _holds(model, part, x)), None)
+    counters = _counted_up(model)
+    for node in model.nodes(cst.Subscript) if counters else ():
+        given = graph_constants(model, node, likely=True)
+        numbers = [counted(model, node, number) for number in given]
+        name = next((x for part in numbers for x in counters if _holds(model, part, x)), None)
         loop = costly_loop(model, node) if name is not None else None
         if loop is None:
             continue
@@ -128,7 +156,7 @@ def _kept_counters(model: FileModel) -> Iterator[Problem]:
             f"for each of its values, and each is compiled ({often(loop)}, until they come again)",
             suggestion="index with a tensor that is kept on the device: "
             "x.index_copy_(0, at + torch.arange(n, device=device), values)",
-            related=[loop_place(model, loop), model.place(counted[str(name)], "counted up here")],
+            related=[loop_place(model, loop), model.place(counters[str(name)], "counted up here")],
         )
 
 
@@ -177,12 +205,14 @@ def _made_constant(
     for call in map(model.call, model.within(loop.node, cst.Call)):
         function = call.target
         if isinstance(function, Function) and model.loop(call.node) is loop:
-            places += [(function.node, name) for name in _handed(call, counter)]
+            names = (counter,) if _sees(model, function, loop, counter) else _handed(call, counter)
+            places += [(function.node, name) for name in names]
     for place, name in places:
         for node in walk(place, into_functions=False):
-            numbers = graph_constants(model, node)
+            numbers = graph_constants(model, node, likely=loop.kind is LoopKind.OTHER)
             if not any(
-                _is_counter(model, part, name) and not _fills_up(model, node, part, name)
+                _is_counter(model, counted(model, node, part), name)
+                and not _fills_up(model, node, part, name)
                 for part in numbers
             ):
                 continue
@@ -191,6 +221,16 @@ def _made_constant(
             if hot and around in (loop, None) and model.is_here(node):
                 assert isinstance(node, cst.BaseExpression)
                 yield node, name
+
+
+def _sees(model: FileModel, function: Function, loop: Loop, counter: str) -> bool:
+    """Whether a function within the loop's own takes the counter from there, as a closure does."""
+    if loop.function is None or loop.function.node not in model.tree.ancestors(function.node):
+        return False
+    bound = (part for part in walk(function.node) if isinstance(part, cst.AssignTarget | cst.For))
+    return counter not in function.parameters and not any(
+        is_name(name, counter) for part in bound for name in (part.target, *each_in(part.target))
+    )
 
 
 def _handed(call: CallSite, counter: str) -> Iterator[str]:
