@@ -153,8 +153,11 @@ def test_a_look_alike_stays_silent(name):
 
 ASKED_FOR = """\
 import os
-import torch_xla
+import torch
 {line}
+if USE:
+    import torch_xla
+    device = torch_xla.device()
 """
 
 
@@ -164,12 +167,17 @@ import torch_xla
         ('USE = os.environ.get("COLAB_TPU_ADDR") is not None', True),
         ('USE = "COLAB_TPU_ADDR" in os.environ', True),
         ('USE = bool(os.getenv("COLAB_TPU_ADDR", ""))', True),
-        ('if "XRT_TPU_CONFIG" not in os.environ:\n    raise RuntimeError("no TPU")', True),
-        ('try:\n    at = os.environ["COLAB_TPU_ADDR"]\nexcept KeyError:\n    at = ""', True),
-        ('at = os.environ.get("COLAB_TPU_ADDR", "10.0.0.2:8470")', False),
+        (
+            'USE = True\nif "XRT_TPU_CONFIG" not in os.environ:\n    raise RuntimeError("none")',
+            True,
+        ),
+        ('try:\n    USE = os.environ["COLAB_TPU_ADDR"]\nexcept KeyError:\n    USE = ""', True),
+        ('USE = os.environ.get("COLAB_TPU_ADDR", "10.0.0.2:8470")', False),
         ('os.environ["COLAB_TPU_ADDR"] = "1"\nUSE = "COLAB_TPU_ADDR" in os.environ', False),
         ('USE = "PJRT_DEVICE" in os.environ', False),
         ('USE = "XLA_USE_BF16" in os.environ', False),
+        ('USE = True\nif "COLAB_TPU_ADDR" in os.environ:\n    print("an old runtime")', False),
+        ('USE = True\nOLD = "COLAB_TPU_ADDR" in os.environ\nprint(OLD)', False),
     ],
 )
 def test_what_asks_for_variables_of_old_runtimes(line, told):

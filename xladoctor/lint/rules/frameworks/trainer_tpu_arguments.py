@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _CHECKPOINTING = "gradient_checkpointing"
+#: Costs something on every step, and is needed on no other device either.
+_TOKENS = "include_num_input_tokens_seen"
 #: Without a batch size nobody knows what the arguments are for.
 _TRAINS = "per_device_train_batch_size"
 _ARGUMENTS = ("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments")
@@ -90,7 +92,7 @@ _SETTINGS = (
         ("logging_steps", "50"),
     ),
     _Setting(
-        "include_num_input_tokens_seen",
+        _TOKENS,
         ("True", "'all'", "'non_padding'"),
         "the Trainer gathers the number of tokens of every batch over all cores and reads it",
         "leave it out: tokens that a batch of fixed shape has are known without asking",
@@ -162,7 +164,10 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
             # What a dictionary is given for TPUs is meant for them, wherever it is unpacked.
             name: value
             for name, value in given(model, call).items()
-            if not own or not model.is_here(value) or meant_for_xla(model, value)
+            if not own
+            or not model.is_here(value)
+            or model.on_xla(value) is OnXla.YES
+            or (name == _TOKENS and meant_for_xla(model, value))
         }
         yield from _given(model, call, named)
         sure = (own or _of_trl(call)) and meant_for_xla(model, call.node)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
@@ -106,12 +107,44 @@ def _asked(model: FileModel) -> Iterator[Problem]:
     for node, key in _questions(model):
         name = model.literal(key)
         row = _known(name, model.target) if isinstance(name, str) and name not in own else None
-        if row is not None and (row["status"] == "gone" or str(name) == _XRT):
+        gone = row is not None and (row["status"] == "gone" or str(name) == _XRT)
+        if row is not None and gone and _decides(model, node):
             yield model.problem(
                 node,
                 f"{name} is not set any more ({row['effect']}): what asks for it never finds a TPU",
                 suggestion='ask torch_xla: xr.device_type() == "TPU"',
             )
+
+
+def _decides(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether the use of torch_xla hangs on an answer: also by a name that holds it."""
+    holder: cst.CSTNode | None = node
+    while isinstance(holder, cst.BaseExpression | cst.Arg | cst.ComparisonTarget):
+        holder = model.parent(holder)
+    if isinstance(holder, cst.If):
+        return _uses_xla(model, holder)
+    if not isinstance(holder, cst.Assign) or not isinstance(holder.targets[0].target, cst.Name):
+        return isinstance(holder, cst.Assert | cst.IfExp)
+    name = holder.targets[0].target.value
+    return any(
+        any(is_name(part, name) for part in walk(other.test)) and _uses_xla(model, other)
+        for other in model.nodes(cst.If)
+        if isinstance(other, cst.If)
+    )
+
+
+def _uses_xla(model: FileModel, node: cst.If) -> bool:
+    """Whether a branch takes torch_xla, asks for a device, or gives up without."""
+    return any(
+        isinstance(part, cst.Raise)
+        or (isinstance(part, cst.Import | cst.ImportFrom) and _is_xla(part))
+        or (isinstance(part, cst.Call) and (model.name(part.func) or "").startswith("torch_xla."))
+        for part in walk(node)
+    )
+
+
+def _is_xla(node: cst.Import | cst.ImportFrom) -> bool:
+    return any(name.partition(".")[0] == "torch_xla" for name in imported(node))
 
 
 def _questions(model: FileModel) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
