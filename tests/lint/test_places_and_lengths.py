@@ -519,3 +519,18 @@ def test_places_and_lengths(name):
     asked = name.partition(":")[0].split()
     told = {(row, code) for row, code in found(program) if code in asked}
     assert told == {(row, code) for row, code in marks(program) if code in asked}
+
+
+ANSWERS = """
+import torch_xla
+from transformers import AutoTokenizer
+from trl import DataCollatorForCompletionOnlyLM, SFTTrainer
+tokenizer = AutoTokenizer.from_pretrained("gpt2")
+collator = DataCollatorForCompletionOnlyLM("Answer:", tokenizer=tokenizer{more})
+SFTTrainer(model=net.to(torch_xla.device()), train_dataset=rows, data_collator=collator).train()
+"""
+
+
+@pytest.mark.parametrize(("more", "told"), [("", 1), (", pad_to_multiple_of=512", 0)])
+def test_the_collator_of_old_trl_pads_to_the_longest(more, told):
+    assert [code for _, code in found(ANSWERS.format(more=more))].count("XLA209") == told

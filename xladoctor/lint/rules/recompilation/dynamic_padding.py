@@ -39,14 +39,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
 
 _COLLATORS = frozenset(
-    f"transformers.{name}"
-    for name in (
-        *(
-            "DataCollatorWithPadding",
-            "DataCollatorForSeq2Seq",
-            "DataCollatorForTokenClassification",
-        ),
-    )
+    {
+        *("transformers.DataCollatorWithPadding", "transformers.DataCollatorForSeq2Seq"),
+        "transformers.DataCollatorForTokenClassification",
+        "trl.DataCollatorForCompletionOnlyLM",
+    }
 )
 #: Pads too, but mostly gets texts that are cut into blocks of one length.
 _LANGUAGE = "transformers.DataCollatorForLanguageModeling"
