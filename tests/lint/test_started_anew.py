@@ -6,7 +6,7 @@ All programs are invented. ``# !XLA426`` marks a line on which that rule has to 
 from __future__ import annotations
 
 import pytest
-from rule_helpers import codes, found, marks, rows
+from rule_helpers import codes, found, marks, rows, told_in_files
 
 NET = """\
 import numpy as np
@@ -449,3 +449,47 @@ def test_nothing_is_started_where_one_process_runs():
     assert "XLA407" not in codes(program.replace("args=(args,))", "args=(args,), nprocs=1)"))
     host = program.replace("return torch_xla.device()", 'return torch.device("cpu")')
     assert "XLA407" not in codes(host)
+
+
+LOOP_OF_OTHERS = """
+import torch
+import torch_xla.core.xla_model as xm
+
+
+class Looper:
+    def __init__(self, net, adam):
+        self.net, self.adam = net, adam
+
+    def train(self, batches):
+        for x in batches:
+            self.adam.zero_grad()
+            self.net(x).sum().backward()
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)  # !XLA303
+            xm.optimizer_step(self.adam)
+
+
+def sizes(net):
+    return [p.numel() for p in net.parameters()]
+"""
+BESIDE = """
+import torch_xla
+from looper import {names}
+
+
+def one(index):
+    print(sizes(NET), index)
+
+
+torch_xla.launch(one)
+{line}
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "line", "told"),
+    [("sizes", "", True), ("Looper, sizes", "Looper(NET, ADAM).train(ROWS)", False)],
+)
+def test_a_loop_that_nobody_runs_beside_cores_that_run_something_else(tmp_path, names, line, told):
+    files = {"looper.py": LOOP_OF_OTHERS, "start.py": BESIDE.format(names=names, line=line)}
+    expected = {("looper.py", row, code) for row, code in marks(LOOP_OF_OTHERS)}
+    assert told_in_files(tmp_path, files, {"XLA303"}) == (expected if told else set())

@@ -324,7 +324,7 @@ def _several_cores(model: FileModel, step: CallSite) -> bool:
     """
     if model.on_every_core(step.node) is not None:
         return True
-    if model.multi_core:
+    if model.multi_core and _runs_alone(model, step.function):
         return False
     plain = "barrier" not in step.keywords and len(step.positional) == 1
     plain = plain and not _runs_alone(model, step.function)
