@@ -183,3 +183,49 @@ if USE:
 def test_what_asks_for_variables_of_old_runtimes(line, told):
     messages = codes(ASKED_FOR.format(line=line))
     assert messages.count("XLA701") == told
+
+
+HANDED_IN = """\
+import torch
+from tools import metrics
+class Fitter:
+    def __init__(self, net, adam, {given}=None):
+        self.net, self.adam = net, adam
+        self.{given} = {given}
+    def fit(self, batches, settings):
+        if settings.device == "TPU":
+            self.device = self.{given}.xla_device()
+        self.net.to(self.device)
+        for x, y in batches:
+            loss = torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))
+            loss.backward()
+            metrics.add(loss.item()){read}
+            self.{given}.optimizer_step(self.adam, barrier=True)
+            self.adam.zero_grad()
+        print(self.{given}.xrt_world_size()){gone}
+"""
+
+
+@pytest.mark.parametrize("given", ["xm", "engine"])
+def test_a_module_of_torch_xla_that_a_caller_hands_in(given):
+    told = ("  # !XLA101", "  # !XLA801") if given == "xm" else ("", "")
+    program = HANDED_IN.format(given=given, read=told[0], gone=told[1])
+    asked = {one for one in found(program) if one[1] in {"XLA101", "XLA801"}}
+    assert asked == {*marks(program)}
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('if hasattr(rows, "__len__"):\n    print(xm.xrt_world_size())', True),
+        ('n = xm.xrt_world_size() if hasattr(rows, "__len__") else 1', True),
+        ('ok = hasattr(rows, "size") and xm.xrt_world_size() > 1', True),
+        ('if hasattr(xm, "xrt_world_size"):\n    print(xm.xrt_world_size())', False),
+        ('n = xm.xrt_world_size() if hasattr(xm, "xrt_world_size") else 1', False),
+        ('ok = hasattr(xm, "xrt_world_size") and xm.xrt_world_size() > 1', False),
+        ('if hasattr(xm, "get_ordinal"):\n    print(xm.xrt_world_size())', False),
+    ],
+)
+def test_what_asks_whether_a_name_is_there(line, told):
+    program = f"import torch_xla.core.xla_model as xm\nrows = list(range(8))\n{line}\n"
+    assert ("XLA801" in codes(program)) is told

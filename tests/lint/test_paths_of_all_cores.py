@@ -189,6 +189,22 @@ def test_what_one_core_makes_writes_by_itself(asked: str, told: list[int]) -> No
     assert rows(START + ALONE.replace("ASKED", asked), "XLA406") == told
 
 
+SPECIFIED = """
+import yaml
+def main(index, spec):
+    with open(OPENED) as stream:
+        read = yaml.safe_load(stream)
+    folder = os.path.join(read["folder"], "weights")
+    np.save(os.path.join(folder, "net.npy"), np.zeros(3))
+xmp.spawn(main, args=(SPEC,))
+"""
+
+
+@pytest.mark.parametrize(("opened", "told"), [("spec", True), ("f'{spec}.{index}'", False)])
+def test_what_is_read_from_one_file_is_the_same_on_all_cores(opened: str, told: bool) -> None:
+    assert bool(rows(START + SPECIFIED.replace("OPENED", opened), "XLA406")) is told
+
+
 KEYS = """
 def scored(net, batches):
     texts = []

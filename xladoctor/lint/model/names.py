@@ -11,11 +11,13 @@ import libcst as cst
 from xladoctor.lint.model.bindings import add, bind
 from xladoctor.lint.model.dotted import (
     KNOWN_AS,
+    LEFT_OUT,
     canonical,
     dotted_text,
     imported,
     imports_module,
     is_name,
+    last_name,
 )
 from xladoctor.lint.model.knowledge import LOADERS, PARTIAL
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
@@ -204,7 +206,8 @@ class Names:
         for node in self._tree.imports:
             found.update(imported(node))
         found.update(imports_module(call) or "" for call in self._tree.calls)
-        return frozenset(found - {""}) | frozenset(self._unbound.values())
+        handed = {KNOWN_AS[name] for name in self._handed_in}
+        return frozenset(found - {""}) | frozenset(self._unbound.values()) | handed
 
     @functools.cached_property
     def _unbound(self) -> Mapping[str, str]:
@@ -251,7 +254,28 @@ class Names:
         """``def save(xm, path)`` and ``xm, pl = load_torch_xla()`` in a file that imports it."""
         if name not in KNOWN_AS or any(item.kind not in {"param", "other"} for item in bindings):
             return None
-        return KNOWN_AS[name] if any(x.startswith("torch_xla.") for x in self.imported()) else None
+        here = any(x.startswith("torch_xla.") for x in self.imported())
+        return KNOWN_AS[name] if here or name in self._handed_in else None
+
+    @functools.cached_property
+    def _handed_in(self) -> frozenset[str]:
+        """Modules of torch_xla that a caller imports: ``def fit(self, xm=None)``, by their use.
+
+        Also where an object keeps one: ``self.xm.optimizer_step(optimizer)``.
+        """
+        taken = {
+            name
+            for function in self._tree.functions.values()
+            for name in (*function.parameters, *function.keyword_only)
+            if name in KNOWN_AS
+        }
+        used = {
+            last_name(node.value)
+            for node in (self._tree.by_type.get(cst.Attribute, ()) if taken else ())
+            if isinstance(node, cst.Attribute)
+            and node.attr.value in LEFT_OUT.get(last_name(node.value), ("", ()))[1]
+        }
+        return frozenset(taken & used)
 
     def _kept(self, node: cst.Attribute) -> str | None:
         """``self.xm`` of a class that only ever keeps this one module of torch_xla under it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -12,6 +13,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.unreached import gives_up
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind
@@ -164,13 +166,26 @@ def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
         if isinstance(parent, cst.Try) and _catches(parent):
             return True
         if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
-            test = model.tree.text(parent.test).lower()
-            if "hasattr" in test or "version" in test:
+            asked = "version" in model.tree.text(parent.test).lower()
+            if asked or _is_asked_for(model, node, parent.test):
                 return True
-        if isinstance(parent, cst.BooleanOperation) and "hasattr" in model.tree.text(parent):
+        if isinstance(parent, cst.BooleanOperation) and _is_asked_for(model, node, parent):
             return True
         child, parent = parent, model.parent(parent)
     return for_older(model, node)
+
+
+def _is_asked_for(model: FileModel, node: cst.CSTNode, test: cst.CSTNode) -> bool:
+    """``hasattr(xm, "xla_device")``: of the name, or of what it is a part of."""
+    named = set(re.findall(r"\w+", model.tree.text(node)))
+    for part in walk(test):
+        if not isinstance(part, cst.Call) or model.call(part).written != "hasattr":
+            continue
+        if len(part.args) == 2:
+            holder, name = (argument.value for argument in part.args)
+            if last_name(holder) in named or model.literal(name) in named:
+                return True
+    return False
 
 
 def replacement_fix(model: FileModel, node: cst.BaseExpression, entry: Entry) -> Fix | None:

@@ -66,17 +66,34 @@ def _comes_out(model: FileModel, end: cst.CSTNode, around: Loop | None) -> bool:
     """Whether what ends the graph stands in a loop's own body, or its loop over epochs has ended.
 
     ``while step < steps: for batch in device_loader: ...``: the last thing that such a loop does is
-    to go over the loader to its end, unless something leaves it before.
+    to go over the loader to its end, unless something leaves it before. So is what ends the graph
+    in each turn of a loop, if the rest of the turn puts nothing into the next one.
     """
     loop = model.loop(end)
     while loop is not around:
-        if loop is None or loop.implicit or not isinstance(end, cst.For):
+        if loop is None or loop.implicit:
+            return False
+        if not isinstance(end, cst.For) and not _ends_each_turn(model, end, loop):
             return False
         leaves = (part for part in walk(loop.node, into_functions=False) if type(part) is cst.Break)
         if any(in_order(model, part, end) for part in leaves):
             return False
         loop = model.loop(loop.node)
     return True
+
+
+def _ends_each_turn(model: FileModel, end: cst.CSTNode, loop: Loop) -> bool:
+    """Whether no condition in a loop decides about an end, and no collective follows it there."""
+    within = set(walk(loop.node))
+    if any(guard.node in within and guard.node is not loop.node for guard in model.guards(end)):
+        return False
+    return not any(
+        call.node in within
+        and in_order(model, end, call.node)
+        and any(waits_in_graph(model, inner) for inner in model.reached(call.node))
+        for call in model.calls()
+        if call.node is not end and call.function is loop.function
+    )
 
 
 def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst.CSTNode]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: Words of names whose values each process has for itself, or that change with each call.
 _OWN = re.compile(
-    r"(?i)(?<![a-z])(te?mp|unique|uuid|guid|random|rand|now|today|time|timestamp|date|pid|hostname"
+    r"(?i)(?<![a-z])(te?mp|temporary|unique|uuid|guid|random|rand|now|today|time|timestamp|date|pid|hostname"
     r"|next|batch|wandb|rank|ordinal|replica|worker|shard)(?![a-z])"
 )
 #: What Lightning counts, on all cores alike.
@@ -116,6 +116,9 @@ class _Question:
         if binding.kind == "param":
             return self._parameter(node)
         if binding.kind == "other":
+            opened = _opened(self._model, binding.node)
+            if opened is not None:
+                return self.same(opened)
             # A loop variable: an epoch or a step counter is equal, a value of a batch is not.
             if self._model.value(node).kind is Kind.NUMBER or _is_key(self._model, binding.node):
                 return True
@@ -165,9 +168,17 @@ def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
 
 
 def _is_setting(node: cst.BaseExpression) -> bool:
-    """Whether an expression is by its name the program's settings."""
+    """Whether an expression is by its name the program's settings: ``args``, ``training_args``."""
     last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
-    return isinstance(last, str) and last.lower() in SETTINGS
+    return isinstance(last, str) and last.lower().rpartition("_")[2] in SETTINGS
+
+
+def _opened(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
+    """``open(path)`` of ``with open(path) as file:``."""
+    line = model.parent(target)
+    item = model.parent(line) if isinstance(line, cst.AsName) else None
+    given = item.item if isinstance(item, cst.WithItem) else None
+    return given if isinstance(given, cst.Call) and model.call(given).last == "open" else None
 
 
 def _is_key(model: FileModel, target: cst.CSTNode) -> bool:
