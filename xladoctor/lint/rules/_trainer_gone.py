@@ -116,7 +116,7 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             continue
         if name in elsewhere_too and not is_training_arguments(model, node.value):
             continue
-        if any(_defines(one, name) for one in (model, *model.linked)):
+        if tolerated(model, node) or any(_defines(one, name) for one in (model, *model.linked)):
             continue
         yield model.problem(
             node,
@@ -176,6 +176,8 @@ def _is_itself(model: FileModel, owner: Class, node: cst.BaseExpression) -> bool
 
 def _defines(model: FileModel, name: str) -> bool:
     """Whether a file has such a setting itself: an option, a field, something it assigns."""
+    if any(name in cls.methods for cls in model.classes):
+        return True
     options = (call.positional for call in model.methods("add_argument"))
     if any(model.literal(flag) == f"--{name}" for flags in options for flag in flags):
         return True
