@@ -116,8 +116,11 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             continue
         if name in elsewhere_too and not is_training_arguments(model, node.value):
             continue
-        if tolerated(model, node) or any(_defines(one, name) for one in (model, *model.linked)):
+        files = (model, *model.linked)
+        if tolerated(model, node) or any(_defines(one, name) for one in files):
             continue
+        if any(name in cls.methods for one in files for cls in one.classes):
+            continue  # a property
         yield model.problem(
             node,
             f"transformers 5 no longer has {name}: this raises AttributeError",
@@ -138,7 +141,7 @@ def _has_own_arguments(model: FileModel) -> bool:
 
 def gone_methods(model: FileModel) -> Iterator[Problem]:
     """``self.prediction_loop(...)``, in a class on the Trainer that defines no such method."""
-    gone = _lost(_TRAINER)
+    gone, elsewhere_too = _lost(_TRAINER), _lost(_TRAINER, "shared")
     told: set[tuple[Function | None, str]] = set()  # a method ends at the first
     for owner in model.classes:
         if not extends_trainer(model, owner):
@@ -147,7 +150,7 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
             if not isinstance(node, cst.Attribute) or node.attr.value not in gone:
                 continue
             name = node.attr.value
-            if name == _TOKENIZER and not _is_plain(model, owner):
+            if name in elsewhere_too and not _is_plain(model, owner):
                 continue
             if not _is_itself(model, owner, node.value) or tolerated(model, node):
                 continue
@@ -176,8 +179,6 @@ def _is_itself(model: FileModel, owner: Class, node: cst.BaseExpression) -> bool
 
 def _defines(model: FileModel, name: str) -> bool:
     """Whether a file has such a setting itself: an option, a field, something it assigns."""
-    if any(name in cls.methods for cls in model.classes):
-        return True
     options = (call.positional for call in model.methods("add_argument"))
     if any(model.literal(flag) == f"--{name}" for flags in options for flag in flags):
         return True
