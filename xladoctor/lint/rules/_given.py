@@ -59,7 +59,7 @@ def _is_written(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:
     return bool(made) and all(_is_written(model, one, depth - 1) for one in made or ())
 
 
-def entries(
+def entries(  # noqa: C901 - one branch for each way to write a dictionary
     model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH
 ) -> Iterator[tuple[str, cst.BaseExpression]]:
     """Name and value of what a dictionary holds, the last one first."""
@@ -85,12 +85,20 @@ def entries(
             if made is not node:
                 yield from entries(model, made, depth - 1)
     elif isinstance(node, cst.Subscript):
-        key = key_of(model, node)
-        if key is not None:
-            yield from _added(model, node, depth)
-            for name, value in entries(model, node.value, depth - 1):
-                if name == key:
-                    yield from entries(model, value, depth - 1)
+        yield from _of_key(model, node, depth)
+
+
+def _of_key(
+    model: FileModel, node: cst.Subscript, depth: int
+) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """The same of a dictionary in a dictionary: ``config["trainer"]``."""
+    key = key_of(model, node)
+    if key is None:
+        return
+    yield from _added(model, node, depth)
+    for name, value in entries(model, node.value, depth - 1):
+        if name == key:
+            yield from entries(model, value, depth - 1)
 
 
 def _added(
