@@ -91,6 +91,21 @@ def entries(
         for made in sources(model, node) or ():
             if made is not node:
                 yield from entries(model, made, depth - 1)
+    elif isinstance(node, cst.Subscript):
+        yield from _of_key(model, node, depth)
+
+
+def _of_key(
+    model: FileModel, node: cst.Subscript, depth: int
+) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """The same of a dictionary in a dictionary: ``config["trainer"]``."""
+    key = key_of(model, node)
+    if key is None:
+        return
+    yield from _added(model, node, depth)
+    for name, value in entries(model, node.value, depth - 1):
+        if name == key:
+            yield from entries(model, value, depth - 1)
 
 
 def _written(
@@ -105,20 +120,31 @@ def _written(
 
 
 def _added(
-    model: FileModel, node: cst.Name | cst.Attribute, depth: int
+    model: FileModel, node: cst.Name | cst.Attribute | cst.Subscript, depth: int
 ) -> Iterator[tuple[str, cst.BaseExpression]]:
     """``settings["devices"] = 8`` and ``settings.update(devices=8)`` of the same function."""
-    text, function = dotted_text(node), model.function_of(node)
+    text, function = _spelled(model, node), model.function_of(node)
+    if text is None:
+        return
     for call in model.methods("update"):
-        if call.function is function and dotted_text(call.receiver or node) == text:
+        if call.function is function and _spelled(model, call.receiver) == text:
             yield from call.keywords.items()
             for one in call.positional:
                 yield from entries(model, one, depth - 1)
     for line in model.nodes(cst.Assign):
         for target in line.targets:
             place = target.target
-            if not isinstance(place, cst.Subscript) or dotted_text(place.value) != text:
+            if not isinstance(place, cst.Subscript) or _spelled(model, place.value) != text:
                 continue
             name = key_of(model, place)
             if name is not None and model.function_of(line) is function:
                 yield name, line.value
+
+
+def _spelled(model: FileModel, node: cst.BaseExpression | None) -> tuple[str, ...] | None:
+    """A name, an attribute, and what a dictionary in it holds: ``config["trainer"]``."""
+    if isinstance(node, cst.Subscript):
+        within, key = _spelled(model, node.value), key_of(model, node)
+        return None if within is None or key is None else (*within, key)
+    text = dotted_text(node) if node is not None else None
+    return None if text is None else (text,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 #: Where the names of a framework stand to what it is called with its release.
-_FRAMEWORKS = {"lightning.pytorch": "Lightning 2", "transformers": "transformers 5"}
+_FRAMEWORKS = {
+    "lightning.pytorch": "Lightning 2",
+    "transformers": "transformers 5",
+    "trl": "TRL 1",
+    "peft": "PEFT 0.21",
+    "accelerate": "Accelerate 1",
+}
 
 
 @functools.cache
@@ -31,8 +37,22 @@ def _names() -> Mapping[str, str]:
         for row in catalogue.table("lightning")["last"]
         for name in row["names"]
     }
+    lost = {
+        f"{row['of']}.{name}": _after(row, name)
+        for row in catalogue.table("huggingface")["lost"]
+        for name in row["names"]
+    }
     rows = catalogue.table("frameworks")["gone"]
-    return last | {name: row["instead"] for row in rows for name in row["names"]}
+    return last | lost | {name: row["instead"] for row in rows for name in row["names"]}
+
+
+def _after(row: Mapping[str, Any], name: str) -> str:
+    """What to write in the place of a name of a row of ``huggingface.toml``."""
+    if "now" in row:
+        return f"{row['now']}.{name.rpartition('.')[2]}"
+    if "instead" in row:
+        return str(row["instead"])
+    return f"what came after it, or do without: {row['of']} {row['release']} still had it"
 
 
 @functools.cache

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import CallSite, Class, FileModel, Problem
-    from xladoctor.lint.model.syntax import Function
 
 _TRAINER = "transformers.Trainer"
 _ARGUMENTS = "transformers.TrainingArguments"
@@ -116,8 +115,11 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             continue
         if name in elsewhere_too and not is_training_arguments(model, node.value):
             continue
-        if any(_defines(one, name) for one in (model, *model.linked)):
+        files = (model, *model.linked)
+        if tolerated(model, node) or any(_defines(one, name) for one in files):
             continue
+        if any(name in cls.methods for one in files for cls in one.classes):
+            continue  # a property
         yield model.problem(
             node,
             f"transformers 5 no longer has {name}: this raises AttributeError",
@@ -138,8 +140,7 @@ def _has_own_arguments(model: FileModel) -> bool:
 
 def gone_methods(model: FileModel) -> Iterator[Problem]:
     """``self.prediction_loop(...)``, in a class on the Trainer that defines no such method."""
-    gone = _lost(_TRAINER)
-    told: set[tuple[Function | None, str]] = set()  # a method ends at the first
+    gone, elsewhere_too = _lost(_TRAINER), _lost(_TRAINER, "shared")
     for owner in model.classes:
         if not extends_trainer(model, owner):
             continue
@@ -147,13 +148,10 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
             if not isinstance(node, cst.Attribute) or node.attr.value not in gone:
                 continue
             name = node.attr.value
-            if name == _TOKENIZER and not _is_plain(model, owner):
+            if name in elsewhere_too and not _is_plain(model, owner):
                 continue
             if not _is_itself(model, owner, node.value) or tolerated(model, node):
                 continue
-            if (place := (model.function_of(node), name)) in told:
-                continue
-            told.add(place)
             if model.method(owner, name) is None and not any(
                 _defines(one, name) for one in (model, *model.linked)
             ):

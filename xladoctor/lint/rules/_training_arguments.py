@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Class
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.rules._constants import PARSERS
 from xladoctor.lint.rules._sources import the_call
 
@@ -25,17 +27,65 @@ _PARSES = ("parse_args_into_dataclasses", "parse_json_file", "parse_dict", "pars
 
 
 def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
-    """Whether something is the arguments of transformers themselves, and of no class on them."""
+    """Whether something is the arguments of transformers, or of a class of the program on them."""
+    if isinstance(node, cst.Attribute):
+        return node.attr.value == "args" and _of_trainer(model, node.value)
     if not isinstance(node, cst.Name):
         return False
+    owner = _itself(model, node)
+    if owner is not None:
+        return _extends(model, owner)
     made = the_call(model, node)
-    if made is not None and made.name is not None:
-        return ARGUMENTS.search(made.name) is not None
-    parsed = list(_parsed(model, node.value))
-    return bool(parsed) and all(ARGUMENTS.search(one or "") for one in parsed)
+    if made is not None and (made.name is not None or isinstance(made.target, Class)):
+        known: list[cst.BaseExpression | None] = [made.node.func]
+    else:
+        known = list(_parsed(model, node.value)) or [_annotation(model, node)]
+    return all(_is_class(model, one) for one in known)
 
 
-def _parsed(model: FileModel, name: str) -> Iterator[str | None]:
+def _is_class(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    """Whether an expression names the class, or one of the program that stands on it."""
+    if node is None:
+        return False
+    own = model.value(node).makes
+    if own:
+        return all(_extends(model, cls) for cls in own)
+    return ARGUMENTS.search(model.name(node) or "") is not None
+
+
+def _extends(model: FileModel, cls: Class) -> bool:
+    bases = model.library_bases(cls)
+    return any(ARGUMENTS.search(base) for base in bases)
+
+
+def _itself(model: FileModel, node: cst.BaseExpression) -> Class | None:
+    """The class in whose method an expression is the object itself: ``self``."""
+    function = model.function_of(node)
+    if function is None or function.owner is None or not function.parameters:
+        return None
+    return function.owner if is_name(node, function.parameters[0]) else None
+
+
+def _of_trainer(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``self`` in a class right on the Trainer of transformers."""
+    owner = _itself(model, node)
+    bases = model.library_bases(owner) if owner is not None else ()
+    return bool(bases) and TRAINERS.issuperset(bases)
+
+
+def _annotation(model: FileModel, node: cst.Name) -> cst.BaseExpression | None:
+    """What a parameter is said to be: ``args: TrainingArguments``."""
+    function = model.with_parameter(node)
+    if function is None or not isinstance(function.node, cst.FunctionDef):
+        return None
+    given = function.node.params
+    for one in (*given.posonly_params, *given.params, *given.kwonly_params):
+        if one.name.value == node.value and one.annotation is not None:
+            return one.annotation.annotation
+    return None
+
+
+def _parsed(model: FileModel, name: str) -> Iterator[cst.BaseExpression | None]:
     """The classes that a name is parsed as: ``model_args, args = parser.parse_json_file(path)``.
 
     None where it gets its meaning in another way, or nobody knows the class.
@@ -56,12 +106,12 @@ def _parses(model: FileModel, node: cst.BaseExpression) -> bool:
     return isinstance(node, cst.Call) and model.call(node).method in _PARSES
 
 
-def _classes(model: FileModel) -> list[str | None]:
+def _classes(model: FileModel) -> list[cst.BaseExpression]:
     """The classes that the one parser of a file reads."""
     parsers = list(model.calls(*PARSERS))
     given = parsers[0].node.args[:1] if len(parsers) == 1 else ()
     for argument in given:
         value = argument.value
         several = value.elements if isinstance(value, cst.Tuple | cst.List) else ()
-        return [model.name(one) for one in [x.value for x in several] or [value]]
+        return [x.value for x in several] or [value]
     return []

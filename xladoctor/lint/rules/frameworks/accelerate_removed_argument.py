@@ -11,6 +11,7 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_accelerator
+from xladoctor.lint.rules._names_gone import names_gone
 from xladoctor.lint.rules._questions import old_questions
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or model.holds_copy_of("accelerate"):
         return
     yield from old_questions(model, "accelerate")
+    yield from names_gone(model, "accelerate")
     for call in model.calls(*_ACCELERATOR):
         yield from _arguments(model, call)
     yield from _gathered_objects(model)

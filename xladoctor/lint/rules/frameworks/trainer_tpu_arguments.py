@@ -139,6 +139,8 @@ _OLD_NAMES = {
     "is_world_master": "is_world_process_zero",
     "is_local_master": "is_local_process_zero",
 }
+#: Packages whose Trainers and adapters stand on transformers.
+_BESIDE = ("trl", "peft")
 #: The first torch with which transformers (since July 2025) takes the fused AdamW by itself.
 _FUSED_SINCE = (2, 8)
 
@@ -184,6 +186,9 @@ def _lost(model: FileModel) -> Iterator[Problem]:
     yield from old_methods(model)
     yield from old_questions(model, "transformers")
     yield from names_gone(model, "transformers")
+    for package in _BESIDE:
+        if not model.holds_copy_of(package):
+            yield from names_gone(model, package)
 
 
 def _handed(model: FileModel) -> frozenset[cst.CSTNode]:
