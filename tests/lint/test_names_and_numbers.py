@@ -224,8 +224,10 @@ def test_a_module_of_torch_xla_that_a_caller_hands_in(given):
         ('n = xm.xrt_world_size() if hasattr(xm, "xrt_world_size") else 1', False),
         ('ok = hasattr(xm, "xrt_world_size") and xm.xrt_world_size() > 1', False),
         ('if hasattr(xm, "get_ordinal"):\n    print(xm.xrt_world_size())', False),
+        ('n = 1 if hasattr(torch_xla, "runtime") else xm.xrt_world_size()', False),
     ],
 )
 def test_what_asks_whether_a_name_is_there(line, told):
-    program = f"import torch_xla.core.xla_model as xm\nrows = list(range(8))\n{line}\n"
+    head = "import torch_xla\nimport torch_xla.core.xla_model as xm\nrows = list(range(8))\n"
+    program = f"{head}{line}\n"
     assert ("XLA801" in codes(program)) is told

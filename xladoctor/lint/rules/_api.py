@@ -183,7 +183,8 @@ def _is_asked_for(model: FileModel, node: cst.CSTNode, test: cst.CSTNode) -> boo
             continue
         if len(part.args) == 2:
             holder, name = (argument.value for argument in part.args)
-            if last_name(holder) in named or model.literal(name) in named:
+            of_torch_xla = (model.name(holder) or "").partition(".")[0] == "torch_xla"
+            if of_torch_xla or last_name(holder) in named or model.literal(name) in named:
                 return True
     return False
 

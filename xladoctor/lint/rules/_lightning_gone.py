@@ -173,6 +173,8 @@ def _attributes() -> Mapping[str, Mapping[str, str]]:
     """Attribute to the classes that have lost it, to what to write."""
     found: dict[str, dict[str, str]] = {}
     for row in catalogue.table("frameworks")["attribute"]:
+        if not row["of"].startswith("lightning."):
+            continue
         for name in row["names"]:
             found.setdefault(name, {})[row["of"]] = row["instead"]
     return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.dotted import imported, is_name
 from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.model.purpose import TRAINER_PACKAGES
@@ -152,6 +152,8 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
                 continue
             if not _is_itself(model, owner, node.value) or tolerated(model, node):
                 continue
+            if model.on_xla(node) is OnXla.NO:
+                continue  # ``elif self.use_amp: self.scaler.step(...)`` behind the road of TPUs
             if model.method(owner, name) is None and not any(
                 _defines(one, name) for one in (model, *model.linked)
             ):
