@@ -21,6 +21,29 @@ import torch_xla.runtime as xr
 
 #: What is wrong, in the spellings that programs have for it.
 FAULTS = {
+    "the master saves after steps that nothing ends": """\
+HEAD
+def save(path, net):
+    xm.save(net.state_dict(), path)
+def _mp_fn(index, batches, accum):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    net = nn.Linear(8, 8).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    loader = pl.MpDeviceLoader(batches, device)
+    batch, step = iter(loader), 0
+    while step < 1000:
+        for _ in range(accum):
+            net(next(batch)).sum().backward()
+        xm.optimizer_step(adam)
+        adam.zero_grad()
+        step += 1
+        if step % 100 == 0 and xm.is_master_ordinal():
+            save("now.pt", net)  # !XLA405
+    if xm.is_master_ordinal():
+        save("last.pt", net)  # !XLA405
+xmp.spawn(_mp_fn, args=(BATCHES, 4))
+""",
     "master makes pictures with the model while the reduction is pending": """\
 HEAD
 from diffusers import StableDiffusionPipeline, UNet2DConditionModel
@@ -458,6 +481,29 @@ def train(args, model, dataset, batches):
 
 #: The same, and right: no rule of these has anything to say.
 SOUND = {
+    "the master saves after steps that end their graphs": """\
+HEAD
+def save(path, net):
+    xm.save(net.state_dict(), path)
+def _mp_fn(index, batches, accum):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    net = nn.Linear(8, 8).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    loader = pl.MpDeviceLoader(batches, device)
+    batch, step = iter(loader), 0
+    while step < 1000:
+        for _ in range(accum):
+            net(next(batch)).sum().backward()
+        xm.optimizer_step(adam, barrier=True)
+        adam.zero_grad()
+        step += 1
+        if step % 100 == 0 and xm.is_master_ordinal():
+            save("now.pt", net)
+    if xm.is_master_ordinal():
+        save("last.pt", net)
+xmp.spawn(_mp_fn, args=(BATCHES, 4))
+""",
     "a clock that only says how long it took": """\
 HEAD
 import time

@@ -534,3 +534,24 @@ SFTTrainer(model=net.to(torch_xla.device()), train_dataset=rows, data_collator=c
 @pytest.mark.parametrize(("more", "told"), [("", 1), (", pad_to_multiple_of=512", 0)])
 def test_the_collator_of_old_trl_pads_to_the_longest(more, told):
     assert [code for _, code in found(ANSWERS.format(more=more))].count("XLA209") == told
+
+
+AGAIN = """
+import torch
+import torch_xla
+from torch.nn.utils.rnn import pad_sequence
+def forward(net, batches):
+    for rows in batches:
+        x = pad_sequence(rows, batch_first=True)
+        while x.dim() < 3:
+            x = x.unsqueeze(0)
+            x = x.long()
+        net(x{moved}).sum().backward()
+        torch_xla.sync()
+forward(torch.nn.Linear(4, 4).to(torch_xla.device()), ROWS)
+"""
+
+
+@pytest.mark.parametrize(("moved", "told"), [(".to(torch_xla.device())", True), ("", False)])
+def test_a_padded_batch_that_is_made_of_itself(moved, told):
+    assert ("XLA209" in {code for _, code in found(AGAIN.format(moved=moved))}) is told

@@ -80,16 +80,18 @@ def _speaks_of_blocks(model: FileModel, name: cst.Name) -> bool:
     )
 
 
-def goes_to_device(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether a result is moved as it is: ``enc["ids"].to(device)``, or in a comprehension."""
+def goes_to_device(model: FileModel, node: cst.CSTNode, depth: int = _DEPTH) -> bool:
+    """Whether a result is moved as it is: ``enc["ids"].to(device)``, or in a comprehension.
+
+    Also under a few other names, one after the other.
+    """
     for parent in around(model, node):
         if isinstance(parent, cst.Call) and model.call(parent).method == "to":
             return True
         if isinstance(parent, cst.Assign):
             target = parent.targets[0].target
-            return isinstance(target, cst.Name) and any(
-                goes_to_device(model, use) for use in reads(model, target) if use is not target
-            )
+            uses = reads(model, target) if isinstance(target, cst.Name) and depth else ()
+            return any(goes_to_device(model, use, depth - 1) for use in uses if use is not target)
         if isinstance(parent, cst.CompFor):
             continue
         if isinstance(parent, cst.DictComp | cst.ListComp):
@@ -105,12 +107,13 @@ def goes_to_device(model: FileModel, node: cst.CSTNode) -> bool:
     return False
 
 
-def tensor_of(model: FileModel, node: cst.CSTNode) -> CallSite | None:
+def tensor_of(model: FileModel, node: cst.CSTNode, depth: int = _DEPTH) -> CallSite | None:
     """``torch.tensor([start] + tokens)`` of a list of tokens, which nothing pads on the way.
 
     Args:
         model: The file.
         node: The list, or the tokenizer's call that gives it.
+        depth: Through how many names.
     """
     for parent in around(model, node):
         if isinstance(parent, cst.Call):
@@ -118,12 +121,13 @@ def tensor_of(model: FileModel, node: cst.CSTNode) -> CallSite | None:
             return call if call.name in _TENSORS else None
         if isinstance(parent, cst.Assign):
             target = parent.targets[0].target
-            if not isinstance(target, cst.Name) or model.assigned_once(target) is None:
+            once = isinstance(target, cst.Name) and model.assigned_once(target) is not None
+            if not isinstance(target, cst.Name) or not once or depth == 0:
                 return None
             uses = [use for use in reads(model, target) if use is not target]
             if any(_measures(model, use) for use in uses):
                 return None
-            return next(filter(None, (tensor_of(model, use) for use in uses)), None)
+            return next(filter(None, (tensor_of(model, use, depth - 1) for use in uses)), None)
         if isinstance(parent, cst.BinaryOperation) and not (
             isinstance(parent.operator, cst.Add)
             and isinstance(parent.left, cst.List) is not isinstance(parent.right, cst.List)
