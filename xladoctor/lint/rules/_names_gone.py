@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._lightning import TRAINERS
 from xladoctor.lint.rules._lightning_gone import MODULE, is_own
 from xladoctor.lint.rules._sources import is_made_in
+from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

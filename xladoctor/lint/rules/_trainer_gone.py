@@ -12,10 +12,10 @@ from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.dotted import imported, is_name
 from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.model.purpose import TRAINER_PACKAGES
-from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call
+from xladoctor.lint.rules._tolerated import tolerated
 from xladoctor.lint.rules._training_arguments import ARGUMENTS, is_training_arguments
 
 if TYPE_CHECKING:

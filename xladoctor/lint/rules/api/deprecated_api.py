@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._api import replacement_fix, tolerated, uses
+from xladoctor.lint.rules._api import replacement_fix, uses
+from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

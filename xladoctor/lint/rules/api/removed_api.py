@@ -8,15 +8,9 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._api import (
-    import_fix,
-    imported,
-    never_reached,
-    replacement_fix,
-    tolerated,
-    uses,
-)
+from xladoctor.lint.rules._api import import_fix, imported, never_reached, replacement_fix, uses
 from xladoctor.lint.rules._lost_backends import lost_backends
+from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ import libcst as cst
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rewrites import moving
 from xladoctor.lint.rules import _torch_tpu, rule
-from xladoctor.lint.rules._api import tolerated
 from xladoctor.lint.rules._environment import settings
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning import TRAINERS, beside_torch_tpu, for_xla
+from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model.dotted import string
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._api import tolerated
+from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
