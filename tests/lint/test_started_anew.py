@@ -493,3 +493,54 @@ def test_a_loop_that_nobody_runs_beside_cores_that_run_something_else(tmp_path, 
     files = {"looper.py": LOOP_OF_OTHERS, "start.py": BESIDE.format(names=names, line=line)}
     expected = {("looper.py", row, code) for row, code in marks(LOOP_OF_OTHERS)}
     assert told_in_files(tmp_path, files, {"XLA303"}) == (expected if told else set())
+
+
+ONE_CORE = """
+import torch
+import torch_xla.core.xla_model as xm
+
+
+def fit(net, adam, batches):
+    device = xm.xla_device()
+    net.to(device)
+    for x in batches:
+        adam.zero_grad()
+        net(x.to(device)).sum().backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0){mark}
+        xm.optimizer_step(adam)
+        {behind}
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "told"),
+    [
+        ("xm.mark_step()", False),
+        ("xm.mark_step(); xm.master_print(xm.get_ordinal())", True),
+        ("adam.zero_grad()", True),
+    ],
+)
+def test_a_step_that_ends_its_graph_by_hand_says_nothing_of_other_cores(behind, told):
+    mark = "  # !XLA303" if told else ""
+    program = ONE_CORE.format(behind=behind, mark=mark)
+    assert {(row, code) for row, code in found(program) if code == "XLA303"} == marks(program)
+
+
+def test_the_other_way_to_run_in_the_file_that_starts_the_cores():
+    program = (
+        ONE_CORE.format(behind="adam.zero_grad()", mark="")
+        + """
+
+def one(index):
+    print(index)
+
+
+def main():
+    fit(NET, ADAM, ROWS)
+
+
+import torch_xla.distributed.xla_multiprocessing as xmp
+xmp.spawn(one)
+"""
+    )
+    assert "XLA303" not in {code for _, code in found(program)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.library import Effect, Returns
+from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.words import words
@@ -19,6 +19,7 @@ from xladoctor.lint.rules._clipped import (
 )
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
+from xladoctor.lint.rules._several_cores import several_cores
 from xladoctor.lint.rules._sharded import reduced_by_ddp
 
 if TYPE_CHECKING:
@@ -43,12 +44,6 @@ _HELPERS = frozenset(
 )
 #: Words in the names of modules that stand between a program and torch_xla.
 _XLA_WORDS = frozenset({"xla", "tpu", "neuron"})
-#: Ends of names that count the cores, or give each its part of the data.
-_SEVERAL = (".DistributedSampler", ".world_size", ".xrt_world_size", ".global_runtime_device_count")
-#: Backends of process groups that hold no XLA cores.
-_OTHER_BACKENDS = frozenset({"nccl", "gloo", "mpi", "cuda:nccl"})
-#: Functions of other files that tell which process this is, or how many there are.
-_PROCESSES = frozenset({"get_rank", "get_world_size", "get_local_rank", "is_main_process"})
 
 
 @rule("XLA303")
@@ -70,7 +65,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
     for clip in clips:
         elsewhere = not_here(model, clip.node) or _of_apex(model, clip)
         step = None if elsewhere else _step_after(model, clip, steps)
-        if step is None or not _several_cores(model, step):
+        if step is None or not several_cores(model, step):
             continue
         if any(
             call.function is clip.function and model.row(call.node) <= model.row(clip.node)
@@ -313,51 +308,6 @@ def _is_named_step(model: FileModel, call: CallSite) -> bool:
         and bool(words(module) & _XLA_WORDS)
         and given is not None
         and model.value(given).kind is Kind.OPTIMIZER
-    )
-
-
-def _several_cores(model: FileModel, step: CallSite) -> bool:
-    """Whether the reduction matters: known to run on several cores, or nothing says otherwise.
-
-    A file that only defines the training function is called from elsewhere. ``barrier=True`` is how
-    programs for a single core write it, and proves nothing: what asks for the other cores does.
-    """
-    if model.on_every_core(step.node) is not None:
-        return True
-    if model.multi_core and _runs_alone(model, step.function):
-        return False
-    plain = "barrier" not in step.keywords and len(step.positional) == 1
-    plain = plain and not _runs_alone(model, step.function)
-    return plain or any(_asks_for_cores(model, call) for call in model.calls())
-
-
-def _runs_alone(model: FileModel, function: Function | None, depth: int = 4) -> bool:
-    """Whether the file itself runs a function, and starts nothing: there is one core then."""
-    if function is None:
-        return True
-    callers = model.callers(function) if depth else ()
-    return any(_runs_alone(model, caller.function, depth - 1) for caller in callers)
-
-
-def _asks_for_cores(model: FileModel, call: CallSite) -> bool:
-    """Whether a call is one that only programs for several cores make."""
-    tells = model.library.returning(Returns.CORE_NUMBER)
-    if (call.name or "").startswith("torch.distributed.") and model.once(_groups_others):
-        return False
-    if call.name in tells or (call.name or "").endswith(_SEVERAL):
-        return True
-    if call.target is None and call.last in _PROCESSES:
-        return True
-    events = model.effects.by_call(call)
-    return call.name != OPTIMIZER_STEP and any(x.effect is Effect.COLLECTIVE for x in events)
-
-
-def _groups_others(model: FileModel) -> bool:
-    """Whether all process groups of a file are for other devices: it groups no XLA cores."""
-    made = list(model.calls("torch.distributed.init_process_group"))
-    backends = [call.argument(0, "backend") for call in made]
-    return bool(made) and all(
-        backend is not None and model.literal(backend) in _OTHER_BACKENDS for backend in backends
     )
 
 
