@@ -202,6 +202,7 @@ READINGS = {
             *must("XLA401", "print(f'epoch {epoch} batch"),
             *must("XLA604", "weights = torch.tensor([1., 1., 1., 1., 1., 2.]"),
             *must("XLA203", "train_dl = DataLoader("),
+            *must("XLA427", "xm.master_print(f'epoch {epoch} valid loss"),
         ],
         may=[
             *must("XLA101", "val_loss_meter.update(", "preds = torch.sigmoid(", "hits += ("),
