@@ -88,9 +88,7 @@ def _ends_each_turn(model: FileModel, end: cst.CSTNode, loop: Loop) -> bool:
     if any(guard.node in within and guard.node is not loop.node for guard in model.guards(end)):
         return False
     return not any(
-        call.node in within
-        and in_order(model, end, call.node)
-        and any(waits_in_graph(model, inner) for inner in model.reached(call.node))
+        call.node in within and in_order(model, end, call.node) and _brings_collective(model, call)
         for call in model.calls()
         if call.node is not end and call.function is loop.function
     )
@@ -145,6 +143,11 @@ def _started_between(
         call.function is function
         and call.node not in inside
         and in_order(model, end, call.node, node)
-        and any(waits_in_graph(model, inner) for inner in model.reached(call.node))
+        and _brings_collective(model, call)
         for call in model.calls()
     )
+
+
+def _brings_collective(model: FileModel, call: CallSite) -> bool:
+    """Whether a call, or what it calls, puts a collective into the graph."""
+    return any(waits_in_graph(model, inner) for inner in model.reached(call.node))
