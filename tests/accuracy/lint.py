@@ -140,6 +140,10 @@ CODES = {
     "trainer-fsdp": ("XLA905",),
     "accelerate-removed": ("XLA801", "XLA906"),
     "lightning-prepare-data-state": ("XLA910",),
+    "bf16-accumulator": ("XLA712",),
+    "huge-graph": ("XLA212",),
+    "parallel-loader": ("XLA810",),
+    "split-per-core": ("XLA448",),
     # No rule finds these yet.
     "mixed-devices": (),
     "rendezvous-replicas": (),
