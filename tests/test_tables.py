@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import inspect
@@ -543,3 +544,48 @@ def test_paths_of_the_table_of_writers_are_where_the_installed_packages_take_the
                 continue
             place, keyword = row["path"]
             assert parameters[place] == keyword or keyword not in parameters, dotted
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_methods_are_called_as_the_table_of_calls_says():
+    pytest.importorskip("lightning")
+    pytest.importorskip("transformers")
+    rows = catalogue.table("called")["called"]
+    seen = set()
+    for row in rows:
+        assert set(row) == {"of", "method", "call", "by", "since"}, row
+        name, _, parameters = row["method"].partition("(")
+        assert (row["of"], name) not in seen, row
+        seen.add((row["of"], name))
+        owner = _there(row["of"])
+        assert all(hasattr(owner, one) for one in row["by"]), row
+        method = getattr(owner, name.replace("*", "train_begin"))
+        # The method takes what the row says, in this order, and what the framework gives.
+        given = ast.parse(f"def name({parameters}: pass").body[0].args
+        taken = inspect.signature(method).parameters
+        places = [one.arg for one in given.args]
+        assert list(taken)[: len(places)] == places, row
+        call = ast.parse("name(" + row["call"].partition("(")[2], mode="eval").body
+        named = {one.arg: None for one in call.keywords}
+        inspect.signature(method).bind(None, *[None] * len(call.args), **named)
+        if row["by"]:
+            assert _calls_it(owner, name, len(call.args), set(named)), row
+
+
+def _calls_it(owner, name, count, named):
+    """Whether a class calls a method of itself with so many arguments, and at least these names."""
+    tree = ast.parse(inspect.getsource(owner))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    if any(
+        keyword.arg == "sampler_fn" and getattr(keyword.value, "attr", None) == name
+        for call in calls
+        for keyword in call.keywords
+    ):
+        return True  # handed on as a function: ``sampler = sampler_fn(dataset)``
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == name
+        and len(call.args) == count
+        and named <= {keyword.arg for keyword in call.keywords}
+        for call in calls
+    )

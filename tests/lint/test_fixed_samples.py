@@ -206,6 +206,7 @@ class Ran:
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_kfold_images_fixed_trains_on_eight_cores(tmp_path):
     ran = Ran(tmp_path, "kfold_images")
     # One core prints, two epochs of four steps; it learns.
@@ -282,6 +283,7 @@ def test_unet_fixed_trains_on_eight_cores(tmp_path):
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_unet_on_one_core_fixed_trains(tmp_path):
     """Not held against treated.py's losses.
 

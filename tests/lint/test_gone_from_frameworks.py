@@ -89,7 +89,7 @@ from transformers import Trainer
 
 
 class Own(Trainer):
-    def evaluation_loop(self, loader, description):
+    def evaluation_loop(self, loader, description, *more, **named):
         for batch in loader:
             loss, logits, labels = self.prediction_step(self.model, batch, False)
             losses = self._nested_gather(loss)  # !XLA905
@@ -110,7 +110,7 @@ class WithBoth(Trainer):
     def _nested_gather(self, tensors):
         return self.gather_function(tensors)
 
-    def prediction_step(self, model, inputs, prediction_loss_only):
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         return self._nested_gather(self.kept.pad(inputs))
 """,
     "a Trainer of another package keeps its own tokenizer": """\
@@ -119,7 +119,7 @@ from trl import SFTTrainer
 
 
 class Own(SFTTrainer):
-    def compute_loss(self, model, inputs):
+    def compute_loss(self, model, inputs, **kwargs):
         return inputs["labels"] != self.tokenizer.pad_token_id
 """,
     "a program that brings its own transformers": """\

@@ -375,7 +375,7 @@ import torch
 import torch_xla.core.xla_model as xm
 from transformers import Trainer
 class MyTrainer(Trainer):
-    def training_step(self, model, inputs):
+    def training_step(self, model, inputs, num_items_in_batch=None):
         for key, data in inputs.items():
             if torch.is_floating_point(data) or torch.is_complex(data):
                 inputs[key] = data.to(torch.bfloat16)

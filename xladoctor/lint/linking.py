@@ -20,7 +20,7 @@ from xladoctor.lint.contents import Files
 from xladoctor.lint.folders import Folders, join
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
 _MOST_FILES = 40
@@ -310,7 +310,7 @@ def _locate(
     elif rest.partition(".")[0] in sys.stdlib_module_names:
         return None
     else:
-        folders = roots(folder)
+        folders = (*roots(folder), *_around(folder, rest.partition(".")[0]))
     for start in folders:
         base = join(start, parts) if parts else start
         for path in (
@@ -319,6 +319,15 @@ def _locate(
             if is_file(path):
                 return path
     return None
+
+
+def _around(folder: str, package: str) -> Iterator[str]:
+    """Where a package stands that holds a folder: it imports itself, whatever marks the project."""
+    above, name = os.path.split(folder)
+    while name:
+        if name == package:
+            yield above
+        above, name = os.path.split(above)
 
 
 def _above(folder: str, count: int) -> Sequence[str]:

@@ -37,6 +37,7 @@ from tests.accuracy.mutation.trees import (
     stored_in,
     stored_outside,
 )
+from xladoctor import catalogue
 
 if TYPE_CHECKING:
     import random
@@ -209,11 +210,18 @@ def other_names(text: str, rng: random.Random) -> Files | None:
               for item in node.body
               if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)}  # fmt: skip
     bound = bound_in(tree) - imported - keywords - methods - fields - {"self", "cls", "_"}
+    bound -= {name for row in catalogue.table("called")["called"] for name in _named(row["call"])}
     order = sorted(name for name in bound if not name.startswith("__"))
     rng.shuffle(order)
     new = {name: f"v{number}" for number, name in enumerate(order)}
     Renamed(new, methods).visit(tree)
     return {MAIN: as_text(tree)}
+
+
+def _named(call: str) -> set[str]:
+    """What a framework gives by name to a method that the program writes: it keeps its name."""
+    made = ast.parse("name(" + call.partition("(")[2])
+    return {node.arg for node in ast.walk(made) if isinstance(node, ast.keyword) and node.arg}
 
 
 def with_hints(text: str, rng: random.Random) -> Files | None:

@@ -12,6 +12,7 @@ from xladoctor import catalogue
 from xladoctor.lint.rules._lightning import TRAINERS
 from xladoctor.lint.rules._lightning_gone import MODULE, is_own
 from xladoctor.lint.rules._sources import is_made_in
+from xladoctor.lint.rules._starred import lost_with_stars
 from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
@@ -126,6 +127,25 @@ def names_gone(model: FileModel, framework: str) -> Iterator[Problem]:
                 continue  # of ``pl.metrics.Accuracy`` not ``pl.metrics`` as well
             told[name].add(row)
             yield _no_more(model, use, name, framework, "this raises AttributeError")
+    for star, module, lost in lost_with_stars(model, framework, _is_lost):
+        told_names = ", ".join(node.value for node in lost)
+        yield model.problem(
+            star,
+            f"{module} of {_FRAMEWORKS[framework]} no longer brings {told_names}: this raises "
+            "NameError",
+            suggestion=f"import what is used by its name, {lost[0].value} from what has it today",
+            related=[model.place(node, "used here") for node in lost],
+        )
+
+
+def _is_lost(dotted: str) -> bool:
+    """Whether a module of a framework brings a name no more, or asks something else with it."""
+    package = dotted.partition(".")[0]
+    module, _, last = dotted.rpartition(".")
+    asked = (row for row in catalogue.table("frameworks")["question"] if row["package"] == package)
+    return _instead(dotted) is not None or any(
+        row["name"] == last and module not in row["still_in"] for row in asked
+    )
 
 
 def _no_more(model: FileModel, node: cst.CSTNode, name: str, framework: str, what: str) -> Problem:

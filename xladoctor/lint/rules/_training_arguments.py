@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Class
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.frameworks import TRAINERS
+from xladoctor.lint.model.frameworks import TRAINER_CALLBACKS, TRAINERS
 from xladoctor.lint.rules._constants import PARSERS
 from xladoctor.lint.rules._sources import the_call
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 ARGUMENTS = re.compile(
     r"^transformers\.(\w+\.)*(Seq2Seq)?TrainingArguments$|^trl\.(\w+\.)*[A-Z]\w*Config$"
 )
+#: Methods of the Trainer that get its arguments, and the parameter.
+_HANDED = frozenset(
+    {
+        ("_inner_training_loop", "args"),
+        ("set_initial_training_values", "args"),
+        ("get_total_train_batch_size", "args"),
+        ("get_optimizer_cls_and_kwargs", "args"),
+    }
+)
 #: Methods of such a parser that give one object for each class, in order.
 _PARSES = ("parse_args_into_dataclasses", "parse_json_file", "parse_dict", "parse_yaml_file")
 
@@ -29,12 +38,17 @@ _PARSES = ("parse_args_into_dataclasses", "parse_json_file", "parse_dict", "pars
 def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether something is the arguments of transformers, or of a class of the program on them."""
     if isinstance(node, cst.Attribute):
-        return node.attr.value == "args" and _of_trainer(model, node.value)
+        return node.attr.value == "args" and _is_trainer(model, node.value)
     if not isinstance(node, cst.Name):
         return False
     owner = _itself(model, node)
     if owner is not None:
         return _extends(model, owner)
+    kept = [*model.assigned_to(node)]
+    others = len(model.bindings(node.value, node)) - len(kept)
+    is_known = (bool(kept) and not others) or _is_handed(model, node)
+    if is_known and all(_is_kept(model, one) for one in kept):
+        return True
     made = the_call(model, node)
     if made is not None and (made.name is not None or isinstance(made.target, Class)):
         known: list[cst.BaseExpression | None] = [made.node.func]
@@ -66,11 +80,39 @@ def _itself(model: FileModel, node: cst.BaseExpression) -> Class | None:
     return function.owner if is_name(node, function.parameters[0]) else None
 
 
-def _of_trainer(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``self`` in a class right on the Trainer of transformers."""
+def _is_trainer(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``self`` in a class right on the Trainer of transformers, or what such a class made."""
     owner = _itself(model, node)
-    bases = model.library_bases(owner) if owner is not None else ()
-    return bool(bases) and TRAINERS.issuperset(bases)
+    if owner is not None:
+        bases = model.library_bases(owner)
+        return bool(bases) and TRAINERS.issuperset(bases)
+    made = the_call(model, node) if isinstance(node, cst.Name) else None
+    if made is None:
+        return False
+    if isinstance(made.target, Class):
+        bases = model.library_bases(made.target)
+        return bool(bases) and TRAINERS.issuperset(bases)
+    return made.name in TRAINERS
+
+
+def _is_kept(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``self.args``, also as one side of ``self.args if args is None else args``."""
+    if isinstance(node, cst.IfExp):
+        sides = (one for one in (node.body, node.orelse) if not isinstance(one, cst.Name))
+        return all(_is_kept(model, one) for one in sides)
+    return isinstance(node, cst.Attribute) and is_training_arguments(model, node)
+
+
+def _is_handed(model: FileModel, node: cst.Name) -> bool:
+    """A parameter that the Trainer gives its arguments for: ``on_log(self, args, state, ...)``."""
+    function = model.with_parameter(node)
+    if function is None or function.owner is None:
+        return False
+    bases = model.library_bases(function.owner)
+    if not TRAINER_CALLBACKS.isdisjoint(bases):
+        return function.name.startswith("on_") and function.parameters[1:2] == (node.value,)
+    on_trainer = bool(bases) and TRAINERS.issuperset(bases)
+    return on_trainer and (function.name, node.value) in _HANDED
 
 
 def _annotation(model: FileModel, node: cst.Name) -> cst.BaseExpression | None:

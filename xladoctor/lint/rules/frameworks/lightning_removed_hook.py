@@ -10,9 +10,14 @@ import libcst as cst
 from xladoctor.findings import Edit, Position
 from xladoctor.lint import sources
 from xladoctor.lint.model import Function, walk
-from xladoctor.lint.model.frameworks import LIGHTNING_PACKAGES
+from xladoctor.lint.model.frameworks import (
+    LIGHTNING_CALLBACKS,
+    LIGHTNING_MODULES,
+    LIGHTNING_PACKAGES,
+)
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._called_with import misfits
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._lightning_gone import assigned_attributes, changed_hooks, gone_attributes
 from xladoctor.lint.rules._lightning_hooks import is_lightning
@@ -33,6 +38,13 @@ _HOOKS = {
 #: Hooks whose result Lightning once took apart, and the keys that it logged.
 _GIVES_BACK = re.compile(r"^(training|validation|test)_(step|step_end|epoch_end|end)$")
 _MAGIC = ("log", "progress_bar")
+_DATA_MODULE = "lightning.pytorch.LightningDataModule"
+#: What Lightning calls, by the classes of its table.
+_CALLED_BACK = {
+    "lightning.pytorch.LightningModule": LIGHTNING_MODULES,
+    "lightning.pytorch.callbacks.Callback": LIGHTNING_CALLBACKS,
+    _DATA_MODULE: frozenset({_DATA_MODULE, "lightning.pytorch.core.LightningDataModule"}),
+}
 _CALLBACKS = frozenset({"lightning.pytorch.callbacks.XLAStatsMonitor"})
 
 
@@ -57,7 +69,11 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
                 )
         yield from _returned_keys(model, owner)
         yield from _parameters(model, owner)
-    yield from changed_hooks(model)
+    told = [*changed_hooks(model)]
+    yield from told
+    nodes = {problem.node for problem in told if problem.node is not None}
+    for of, bases in _CALLED_BACK.items():
+        yield from misfits(model, of, bases, "Lightning", told=nodes)
     yield from gone_attributes(model)
     yield from assigned_attributes(model)
     yield from prepared_by_one(model)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, OnXla, walk
+from xladoctor.lint.model.frameworks import TRAINER_CALLBACKS, TRAINERS
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._called_with import misfits
 from xladoctor.lint.rules._checkpointing import made_to_work, meant_for_xla
 from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._handed_over import is_trainer
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _CHECKPOINTING = "gradient_checkpointing"
+#: The Trainers whose own methods call what a class on them writes anew.
+_CALLED_BACK = frozenset(x for x in TRAINERS if x.startswith(("transformers.", "trl.")))
 #: Costs something on every step, and is needed on no other device either.
 _TOKENS = "include_num_input_tokens_seen"
 #: Without a batch size nobody knows what the arguments are for.
@@ -184,6 +188,8 @@ def _lost(model: FileModel) -> Iterator[Problem]:
     yield from gone_attributes(model)
     yield from gone_methods(model)
     yield from old_methods(model)
+    yield from misfits(model, "transformers.Trainer", _CALLED_BACK, "the Trainer")
+    yield from misfits(model, "transformers.TrainerCallback", TRAINER_CALLBACKS, "the Trainer")
     yield from old_questions(model, "transformers")
     yield from names_gone(model, "transformers")
     for package in _BESIDE:
