@@ -122,6 +122,45 @@ class Own(SFTTrainer):
     def compute_loss(self, model, inputs, **kwargs):
         return inputs["labels"] != self.tokenizer.pad_token_id
 """,
+    "what tokenizers and models of transformers have no more": """\
+import torch_xla
+from transformers import AutoTokenizer, BertPreTrainedModel
+
+tokenizer = AutoTokenizer.from_pretrained("bert-base-uncased")
+
+
+def encode(text, others):
+    first = tokenizer.encode_plus(text, max_length=64, padding="max_length")  # !XLA905
+    with tokenizer.as_target_tokenizer():  # !XLA905
+        second = tokenizer(others)
+    third = getattr(tokenizer, "batch_encode_plus", tokenizer)(others)
+    return first, second, third, tokenizer.encode(text)
+
+
+class Net(BertPreTrainedModel):
+    def forward(self, batch, heads):
+        mask = self.get_head_mask(heads, 12)  # !XLA905
+        return self.bert(batch, mask), self.bert.get_head_mask(heads, 12)
+""",
+    "methods of the program's own tokenizer and model": """import torch
+import torch_xla
+from transformers import PreTrainedModel, PreTrainedTokenizer
+
+
+class Letters(PreTrainedTokenizer):
+    def encode_plus(self, text):
+        return [ord(letter) for letter in text]
+
+
+class Masks(torch.nn.Module):
+    def get_head_mask(self, heads):
+        return heads
+
+
+class Net(Masks, PreTrainedModel):
+    def forward(self, batch, heads):
+        return self.get_head_mask(heads), Letters().encode_plus(batch)
+""",
     "a program that brings its own transformers": """\
 import torch_xla
 from transformers import AdamW, Trainer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -27,6 +28,10 @@ _TRAINER = "transformers.Trainer"
 _ARGUMENTS = "transformers.TrainingArguments"
 _TOKENIZER = "tokenizer"
 _TRAIN = f"{_TRAINER}.train"
+_TOKENIZERS = "transformers.PreTrainedTokenizerBase"
+_MODELS = "transformers.PreTrainedModel"
+#: Classes of transformers that are models, by their names.
+_OF_MODELS = re.compile(r"\.\w*(PreTrainedModel|Model|LMHeadModel|For[A-Z]\w+)$")
 #: The releases that the table of what is gone was made of (``rules/tables/frameworks.toml``).
 _RELEASES = {"transformers": "transformers 5", "trl": "TRL 1"}
 
@@ -163,6 +168,49 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
                     "AttributeError",
                     suggestion=f"use {gone[name]}",
                 )
+
+
+def gone_elsewhere(model: FileModel) -> Iterator[Problem]:
+    """``tokenizer.encode_plus(text)``, ``self.get_head_mask(...)`` of a model of transformers.
+
+    What tokenizers lost is called like nothing else; models are those of the program's classes.
+    """
+    if not any(_imports(one) for one in (model, *model.linked)):
+        return
+    of_tokenizers, of_models = _lost(_TOKENIZERS), _lost(_MODELS)
+    for node in model.nodes(cst.Attribute):
+        name = node.attr.value
+        if name in of_tokenizers:
+            what, instead = "tokenizers", of_tokenizers[name]
+        elif name in of_models and _is_of_a_model(model, node.value):
+            what, instead = "models", of_models[name]
+        else:
+            continue
+        files = (model, *model.linked)
+        if tolerated(model, node) or any(_defines(one, name) for one in files):
+            continue
+        if any(name in cls.methods for one in files for cls in one.classes):
+            continue
+        yield model.problem(
+            node,
+            f"{what} of transformers 5 no longer have {name}: this raises AttributeError",
+            suggestion=f"use {instead}",
+        )
+
+
+def _imports(model: FileModel) -> bool:
+    return any(name.partition(".")[0] == "transformers" for name in model.names.imported())
+
+
+def _is_of_a_model(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``self`` or ``super()`` in a class on a model of transformers alone."""
+    owner = model.class_around(node)
+    bases = model.library_bases(owner) if owner is not None else ()
+    if owner is None or not bases or not _is_itself(model, owner, node):
+        return False
+    return all(base.startswith("transformers.") for base in bases) and any(
+        _OF_MODELS.search(base) for base in bases
+    )
 
 
 def _is_itself(model: FileModel, owner: Class, node: cst.BaseExpression) -> bool:

@@ -21,6 +21,7 @@ from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._trainer_gone import (
     gone_arguments,
     gone_attributes,
+    gone_elsewhere,
     gone_methods,
     old_methods,
 )
@@ -187,6 +188,7 @@ def _lost(model: FileModel) -> Iterator[Problem]:
     yield from gone_arguments(model)
     yield from gone_attributes(model)
     yield from gone_methods(model)
+    yield from gone_elsewhere(model)
     yield from old_methods(model)
     yield from misfits(model, "transformers.Trainer", _CALLED_BACK, "the Trainer")
     yield from misfits(model, "transformers.TrainerCallback", TRAINER_CALLBACKS, "the Trainer")
