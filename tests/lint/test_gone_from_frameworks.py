@@ -134,6 +134,8 @@ def encode(text, others):
     with tokenizer.as_target_tokenizer():  # !XLA905
         second = tokenizer(others)
     third = getattr(tokenizer, "batch_encode_plus", tokenizer)(others)
+    tokenizer(text, max_length=64, padding="max_length", truncation=True)
+    tokenizer(text, max_length=64, pad_to_max_length=True, truncation=True)  # !XLA905
     return first, second, third, tokenizer.encode(text)
 
 

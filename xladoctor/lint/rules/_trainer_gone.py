@@ -16,6 +16,7 @@ from xladoctor.lint.model.purpose import TRAINER_PACKAGES
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call
+from xladoctor.lint.rules._tokenized import tokenizes
 from xladoctor.lint.rules._tolerated import tolerated
 from xladoctor.lint.rules._training_arguments import ARGUMENTS, is_training_arguments
 
@@ -28,6 +29,7 @@ _TRAINER = "transformers.Trainer"
 _ARGUMENTS = "transformers.TrainingArguments"
 _TOKENIZER = "tokenizer"
 _TRAIN = f"{_TRAINER}.train"
+_PADDING = "pad_to_max_length"
 _TOKENIZERS = "transformers.PreTrainedTokenizerBase"
 _MODELS = "transformers.PreTrainedModel"
 #: Classes of transformers that are models, by their names.
@@ -196,6 +198,27 @@ def gone_elsewhere(model: FileModel) -> Iterator[Problem]:
             f"{what} of transformers 5 no longer have {name}: this raises AttributeError",
             suggestion=f"use {instead}",
         )
+
+
+def ignored_padding(model: FileModel) -> Iterator[Problem]:
+    """``tokenizer(text, pad_to_max_length=True)``: taken, and nothing is padded.
+
+    Measured with transformers 5.24: an argument that it does not know is left out in silence.
+    """
+    if not any(_imports(one) for one in (model, *model.linked)):
+        return
+    for call in model.calls():
+        asked = call.keywords.get(_PADDING)
+        if asked is None or model.literal(asked) is False or not model.is_here(asked):
+            continue
+        known = call.method in _lost(_TOKENIZERS) or tokenizes(model, call)
+        if known and call.target is None and not tolerated(model, call.node):
+            yield model.problem(
+                asked,
+                f"transformers 5 ignores {_PADDING}: each text keeps its own length, and each "
+                "length is another graph",
+                suggestion='padding="max_length"',
+            )
 
 
 def _imports(model: FileModel) -> bool:

@@ -23,6 +23,7 @@ from xladoctor.lint.rules._trainer_gone import (
     gone_attributes,
     gone_elsewhere,
     gone_methods,
+    ignored_padding,
     old_methods,
 )
 
@@ -189,6 +190,7 @@ def _lost(model: FileModel) -> Iterator[Problem]:
     yield from gone_attributes(model)
     yield from gone_methods(model)
     yield from gone_elsewhere(model)
+    yield from ignored_padding(model)
     yield from old_methods(model)
     yield from misfits(model, "transformers.Trainer", _CALLED_BACK, "the Trainer")
     yield from misfits(model, "transformers.TrainerCallback", TRAINER_CALLBACKS, "the Trainer")
