@@ -480,3 +480,19 @@ class Net(pl.LightningModule):
 pl.Trainer(accelerator="tpu", devices=8).fit(Net())
 """
     assert not {"XLA905", "XLA910"} & {code for _, code in found(program)}
+
+
+def test_what_the_object_of_accelerate_lost():
+    program = """\
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+
+accelerator = Accelerator()
+if accelerator.distributed_type == DistributedType.XLA:
+    print("on a TPU")
+dtype = torch.float16 if accelerator.use_fp16 else torch.float32
+other = hasattr(accelerator, "use_fp16") and accelerator.use_fp16
+kept = accelerator.mixed_precision == "fp16"
+"""
+    assert rows(program, "XLA906") == [8]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor import catalogue
 from xladoctor.lint.model import OnXla, walk
+from xladoctor.lint.model.frameworks import ACCELERATOR_CLASS
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._names_gone import names_gone
 from xladoctor.lint.rules._questions import old_questions
+from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Edit, Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -47,6 +51,12 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
         yield from _arguments(model, call)
     yield from _gathered_objects(model)
     for node in model.nodes(cst.Attribute):
+        if node.attr.value in _lost() and _is_its_own(model, node):
+            yield model.problem(
+                node,
+                f"Accelerator of Accelerate 1 has no {node.attr.value}: this raises AttributeError",
+                suggestion=f"use {_lost()[node.attr.value]}",
+            )
         if model.name(node) in _TPU_TYPES:
             yield model.problem(
                 node,
@@ -54,6 +64,22 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
                 suggestion="write DistributedType.XLA",
                 fix=model.fix("Write XLA", model.replace(node.attr, "XLA"), safe=True),
             )
+
+
+@functools.cache
+def _lost() -> Mapping[str, str]:
+    """Attribute of Accelerate's object to what to write in its place."""
+    rows = catalogue.table("frameworks")["attribute"]
+    found = (row for row in rows if row["of"] == _ACCELERATOR[0])
+    return {name: row["instead"] for row in found for name in row["names"]}
+
+
+def _is_its_own(model: FileModel, node: cst.Attribute) -> bool:
+    """``accelerator.use_fp16``, where nothing is ready for it to be missing."""
+    held = model.value(node.value)
+    named = "accelerator" in model.tree.text(node.value).lower()
+    is_it = held.type_name == ACCELERATOR_CLASS or ("accelerate" in model.frameworks and named)
+    return is_it and not tolerated(model, node)
 
 
 def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
