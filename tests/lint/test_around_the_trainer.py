@@ -600,6 +600,7 @@ import torch_xla.core.xla_model as xm
 import torch_xla.distributed.xla_multiprocessing as xmp
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from transformers import Trainer
+from transformers.trainer_pt_utils import DistributedLengthGroupedSampler, LengthGroupedSampler
 
 class Balanced(Trainer):
     def get_train_dataloader(self):
@@ -622,6 +623,19 @@ MADE = "DataLoader(self.train_dataset, batch_size=8, drop_last=True, {})"
         return {MADE.format("sampler=order")}  # here""",
         f"""loader = {MADE.format("collate_fn=self.data_collator")}  # here
         return loader""",
+        f"return {MADE.format('sampler=self._get_train_sampler()')}  # here",
+        f"""order = self._get_train_sampler() if self.args.mixed else None
+        return {MADE.format("sampler=order")}  # here""",
+        f"""return {MADE.format("sampler=self._get_train_sampler()")}  # here
+
+    def _get_train_sampler(self, dataset=None):
+        if self.args.sorted:
+            return LengthGroupedSampler(8, dataset=self.train_dataset)
+        return super()._get_train_sampler()""",
+        f"""return self.loader(self.train_dataset)
+
+    def loader(self, rows):
+        return {MADE.format("sampler=RandomSampler(rows)")}  # here""",
     ],
 )
 def test_loaders_that_a_trainer_takes_as_they_are(lines):
@@ -635,8 +649,20 @@ def test_loaders_that_a_trainer_takes_as_they_are(lines):
         f"return self.accelerator.prepare({MADE.format('shuffle=True')})",
         f"""loader = {MADE.format("shuffle=True")}
         return self.accelerator.prepare(loader)""",
-        f"return {MADE.format('sampler=self._get_train_sampler()')}",
         f"return {MADE.format('batch_sampler=self.batches()')}",
+        f"return {MADE.format('sampler=self.order()')}",
+        f"""return {MADE.format("sampler=self._get_train_sampler()")}
+
+    def _get_train_sampler(self, dataset=None):
+        return DistributedLengthGroupedSampler(8, dataset=self.train_dataset)""",
+        """return super().get_train_dataloader()
+
+    def _get_train_sampler(self, dataset=None):
+        return RandomSampler(self.train_dataset)""",
+        f"""return self.accelerator.prepare(self.loader())
+
+    def loader(self):
+        return {MADE.format("sampler=self._get_train_sampler()")}""",
         f"""order = DistributedSampler(self.train_dataset, num_replicas=8, rank=index)
         return {MADE.format("sampler=order")}""",
         """rows = self.train_dataset.shard(xm.xrt_world_size(), xm.get_ordinal())

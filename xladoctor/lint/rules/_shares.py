@@ -12,15 +12,21 @@ from xladoctor.lint.rules._sources import gone_over, sources
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
-#: Samplers of torch that know nothing of the other cores.
-_OF_ONE = ("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler")
+#: Samplers that know nothing of the other cores, and the packages that they are of.
+_OF_ONE = frozenset(
+    {
+        *("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler"),
+        "LengthGroupedSampler",
+    }
+)
+_PACKAGES = ("torch.utils.data.", "transformers.")
 #: What brings shares to one length, or cuts the rest off.
 _EVENS = (cst.FloorDivide, cst.Modulo)
 _DEPTH = 3
 
 
 def samplers_of_one(model: FileModel, sampler: cst.BaseExpression) -> list[CallSite] | None:
-    """The calls that make a sampler of torch's which shares nothing out, whichever it is.
+    """The calls that make a sampler of a library's which shares nothing out, whichever it is.
 
     Args:
         model: The file.
@@ -37,7 +43,7 @@ def samplers_of_one(model: FileModel, sampler: cst.BaseExpression) -> list[CallS
 
 
 def _is_of_one(name: str) -> bool:
-    return name.startswith("torch.utils.data.") and name.endswith(_OF_ONE)
+    return name.startswith(_PACKAGES) and name.rpartition(".")[2] in _OF_ONE
 
 
 def every_nth(model: FileModel, loop: Loop) -> cst.BaseExpression | None:
