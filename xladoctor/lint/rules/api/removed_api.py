@@ -10,6 +10,7 @@ from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import import_fix, imported, never_reached, replacement_fix, uses
 from xladoctor.lint.rules._lost_backends import lost_backends
+from xladoctor.lint.rules._never_imported import never_imported
 from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _FALLS_BACK = ", and the except branch goes on without torch_xla"
 def removed_api(model: FileModel) -> Iterator[Problem]:
     """Find names that were removed; an import that fails is reported once, not at every use."""
     yield from lost_backends(model)
+    yield from never_imported(model)
     reported: set[str] = set()
     for alias, dotted, entry in imported(model):
         if not entry.removed(model.target):
