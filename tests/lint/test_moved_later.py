@@ -321,3 +321,70 @@ def test_an_optimizer_is_told_where_it_is_made_not_where_the_cores_start(tmp_pat
     files = {"start.py": STARTED, "train.py": TRAIN, "kept.py": KEPT}
     told = told_in_files(tmp_path, files, {"XLA305"})
     assert told == marks_in_files(files)
+
+
+HOOKS = (
+    HEAD
+    + """\
+import losses
+
+class Margin(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.head = torch.nn.Linear(width, width)
+    def trainable_parameters(self):
+        return self.head.parameters()
+    def forward(self, x):
+        return self.head(x).sum()
+
+class Frame:
+    def __init__(self, net, ask):
+        self.where = torch_xla.device()
+        self.net = net.to(self.where)
+        self.loss = self.make_loss(ask)
+        self.adam = self.make_optimizer()
+        if ask.resumed:
+            self.resume(ask.resumed)
+    def make_loss(self, ask):
+        raise NotImplementedError
+    def make_optimizer(self):
+        raise NotImplementedError
+    def resume(self, path):
+        raise NotImplementedError
+
+class Run(Frame):
+    def __init__(self, net, ask):
+        super(Run, self).__init__(net, ask)
+        {late}
+    def make_loss(self, ask):
+        loss = {made}
+        {early}
+        return loss
+    def make_optimizer(self):
+        both = list(self.net.parameters()) + list(self.loss.{gives}())
+        return torch.optim.Adam(both){mark}
+    def resume(self, path):
+        self.loss.load_state_dict(torch.load(path, map_location="cpu"))
+        self.loss.to(self.where)
+    def fit(self, batches):
+        for x in batches:
+            self.loss(self.net(x.to(self.where))).backward()
+            xm.optimizer_step(self.adam, barrier=True)
+
+class Other(Frame):
+    def make_loss(self, ask):
+        return torch.nn.MSELoss()
+    def make_optimizer(self):
+        return torch.optim.SGD(self.net.parameters(), lr=0.1)
+"""
+)
+
+
+@pytest.mark.parametrize("gives", ["parameters", "trainable_parameters", "get_parameters"])
+@pytest.mark.parametrize("made", ["Margin(8)", "losses.__dict__[ask.loss](8)"])
+def test_methods_that_a_base_class_calls_are_those_of_the_object(made, gives):
+    late = {"late": "self.loss.to(self.where)", "early": "pass", "mark": "  # !XLA305"}
+    early = {"late": "pass", "early": "loss = loss.to(self.where)", "mark": ""}
+    for moved in (late, early, late | early | {"late": late["late"]}):
+        program = HOOKS.format(made=made, gives=gives, **moved)
+        assert {one for one in found(program) if one[1] == "XLA305"} == marks(program)

@@ -45,7 +45,9 @@ def _after(before: Sequence[Event], made: Made, later: Sequence[Event]) -> CallS
         )
         if event.call.function is made.function is not None or event.seen is made.call:
             return None  # all in one function, whose own file tells it
-        if not event.always or any(event.models.intersection(item.models) for item in again):
+        if not event.always:
+            continue  # another may come, whatever it decides
+        if any(event.models.intersection(item.models) for item in again):
             return None
         return event.call
     return None

@@ -30,7 +30,12 @@ _MOST = 300
 #: Moves what it wraps to the device by itself.
 FSDP = "torch_xla.distributed.fsdp.XlaFullyShardedDataParallel"
 #: What gives out the parameters of a model, and what holds them as they come.
-PARAMETERS = frozenset({"parameters", "named_parameters"})
+PARAMETERS = frozenset(
+    {
+        *("parameters", "named_parameters", "trainable_parameters", "get_parameters"),
+        *("get_trainable_parameters", "learnable_parameters", "optim_parameters"),
+    }
+)
 HOLDERS = frozenset(
     {
         *("builtins.list", "builtins.tuple", "builtins.filter", "builtins.iter", "builtins.sorted"),
@@ -47,13 +52,14 @@ class Thing:
     """An object of the run, with the objects that its attributes are.
 
     ``taken``: the models whose parameters it is, or holds (``list(net.parameters())``).
-    ``given``: another file has made it, and may have moved it.
+    ``given``: another file has made it, and may have moved it. ``cls``: what it is an object of.
     """
 
     owned: dict[str, Thing] = dataclasses.field(default_factory=dict)
     items: tuple[Thing, ...] = ()
     taken: tuple[Thing, ...] = ()
     given: bool = False
+    cls: Class | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,7 +114,7 @@ def runs(model: FileModel) -> Iterator[Sequence[Event]]:
                 for caller in model.callers(method)
             ):
                 continue  # a part of another method
-            run, made = _Run(model), Thing()
+            run, made = _Run(model), Thing(cls=owner)
             run.enter(first, {}, made)
             run.enter(method, {}, made)
             yield run.events
@@ -219,7 +225,7 @@ class _Run:
             return Thing(taken=self._taken(node, names))
         if call.name in SPAWNERS:
             return self._start(call, given)
-        if call.target is None:
+        if self._target(call, held) is None:
             first = self._model.library.returns(call.name or "") is Returns.FIRST
             if first and given:
                 return given[0]
@@ -272,9 +278,9 @@ class _Run:
         return Thing()
 
     def _run(self, call: CallSite, given: Sequence[Thing], held: Thing | None) -> Thing:
-        target, made = call.target, held
+        target, made = self._target(call, held), held
         if isinstance(target, Class):
-            made = Thing()
+            made = Thing(cls=target)
             target = self._model.method(target, "__init__")
         self._count += 1
         starred = any(argument.star for argument in call.node.args)
@@ -296,6 +302,14 @@ class _Run:
         self._depth -= 1
         self._sure = sure
         return made if isinstance(call.target, Class) and made is not None else result
+
+    def _target(self, call: CallSite, held: Thing | None) -> Function | Class | None:
+        """What a call runs: of an object that this run has made, the method of its own class."""
+        if call.method is None or held is None or held.cls is None:
+            return call.target
+        above = self._model.is_super(call.receiver)
+        own = None if above else self._model.method(held.cls, call.method)
+        return own or call.target
 
     def _taken(self, node: cst.CSTNode, names: dict[str, Thing]) -> tuple[Thing, ...]:
         """The models that an expression asks for their parameters, itself or by its names."""
