@@ -91,7 +91,7 @@ def pending_behind(model: FileModel, node: cst.CSTNode) -> tuple[cst.CSTNode, Lo
     inside = _calls_in(model, loop)
     added = [call.node for call in inside if _adds(model, call)]
     later = model.calls_between(loop.node, node)
-    if not added or any(_may_end(model, one) for x in later for one in model.reached(x.node)):
+    if not added or any(may_end(model, one) for x in later for one in model.reached(x.node)):
         return None
     return None if _goes_over_devices(model, loop, later, node) else (added[-1], loop)
 
@@ -145,12 +145,12 @@ def _ends_between(
             continue
         if now_and_then(model, call.node, node):
             continue
-        if any(_may_end(model, one) for one in model.reached(call.node)):
+        if any(may_end(model, one) for one in model.reached(call.node)):
             return True
     return False
 
 
-def _may_end(model: FileModel, call: CallSite) -> bool:
+def may_end(model: FileModel, call: CallSite) -> bool:
     """Whether a call ends the graph, or is given the optimizer and nobody has read it."""
     if model.effects.ends_graph(call):
         return True

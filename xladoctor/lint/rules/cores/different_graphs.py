@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._core_made import core_made
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._pending import waits_in_graph
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
@@ -27,6 +28,7 @@ def different_graphs(model: FileModel) -> Iterator[Problem]:
     """Find arithmetic of device tensors with the core's number, and places by it, in hot loops."""
     if model.spmd:
         return
+    yield from _core_made(model)
     for node in model.nodes(cst.BinaryOperation, cst.Subscript, cst.Call):
         number = next((x for x in _constants(model, node) if _is_core_number(model, x)), None)
         if number is None:
@@ -40,6 +42,22 @@ def different_graphs(model: FileModel) -> Iterator[Problem]:
             "different programs: with a collective in them the run hangs",
             suggestion="make it data: torch.tensor(number).to(device), once before the loop",
             related=[place],
+        )
+
+
+def _core_made(model: FileModel) -> Iterator[Problem]:
+    """Tensors that some cores fill, and all reduce."""
+    for made in core_made(model) if model.is_xla else ():
+        yield model.problem(
+            made.node,
+            "some cores make this tensor by operations that the others do not trace: their "
+            "programs differ, and the collective in them never completes",
+            suggestion="make it on the host and move it (torch.zeros(...).to(device)), which is "
+            "data, or send one core's values with xm.collective_broadcast([tensor])",
+            related=[
+                model.place(made.test, "another answer on each core"),
+                model.place(made.call.node, "the collective"),
+            ],
         )
 
 
