@@ -144,7 +144,50 @@ class Net(BertPreTrainedModel):
         mask = self.get_head_mask(heads, 12)  # !XLA905
         return self.bert(batch, mask), self.bert.get_head_mask(heads, 12)
 """,
-    "methods of the program's own tokenizer and model": """import torch
+    "a collator on transformers' own": """\
+import torch_xla
+from transformers import DataCollatorForLanguageModeling
+
+
+class Whole(DataCollatorForLanguageModeling):
+    def __call__(self, rows):
+        batch = self.tokenizer.pad(rows, padding="max_length", return_tensors="pt")
+        batch["input_ids"], batch["labels"] = self.mask_tokens(batch["input_ids"])  # !XLA905
+        return batch
+
+
+class Own(DataCollatorForLanguageModeling):
+    def mask_tokens(self, rows):
+        return rows, rows
+
+    def __call__(self, rows):
+        return self.mask_tokens(rows)
+""",
+    "a script that only asks for a TPU": """\
+from transformers import Trainer, TrainingArguments, is_torch_tpu_available  # !XLA905
+
+
+def main(model, data, tokenizer, metrics):
+    arguments = TrainingArguments("out", logging_dir="logs", logging_steps=1)  # !XLA905
+    trainer = Trainer(
+        model,
+        arguments,
+        train_dataset=data,
+        tokenizer=tokenizer,  # !XLA905
+        compute_metrics=None if is_torch_tpu_available() else metrics,
+    )
+    trainer.train()
+""",
+    "a script that asks for nothing": """\
+from transformers import Trainer, TrainingArguments
+
+
+def main(model, data, tokenizer, metrics):
+    arguments = TrainingArguments("out", evaluation_strategy="steps")
+    Trainer(model, arguments, train_dataset=data, tokenizer=tokenizer).train()
+""",
+    "methods of the program's own tokenizer and model": """\
+import torch
 import torch_xla
 from transformers import PreTrainedModel, PreTrainedTokenizer
 
@@ -496,3 +539,36 @@ other = hasattr(accelerator, "use_fp16") and accelerator.use_fp16
 kept = accelerator.mixed_precision == "fp16"
 """
     assert rows(program, "XLA906") == [8]
+
+
+def test_settings_of_a_file_beside_it_are_the_programs_own(tmp_path):
+    files = {
+        "arguments.py": """\
+from dataclasses import field
+
+from transformers import TrainingArguments
+
+
+class Pretraining(TrainingArguments):
+    warmup_ratio: float = field(default=0.1)
+""",
+        "own.py": """\
+from transformers import Trainer
+
+
+class Own(Trainer):
+    def create_optimizer_and_scheduler(self, num_training_steps):
+        self.args.warmup_steps = num_training_steps * self.args.warmup_ratio
+        super().create_optimizer_and_scheduler(num_training_steps)
+""",
+        "train.py": """\
+import torch_xla
+from arguments import Pretraining
+from own import Own
+
+Own(model, Pretraining("out", optim="adafactor", dataloader_drop_last=True)).train()
+""",
+    }
+    assert told_in_files(tmp_path, files, ASKED) == set()
+    files["arguments.py"] = files["arguments.py"].replace("warmup_ratio", "another")
+    assert told_in_files(tmp_path, files, ASKED) == {("own.py", 6, "XLA905")}

@@ -215,3 +215,22 @@ class Trainer:
 def test_a_loss_that_an_object_keeps(line: str):
     source = HEAD + TRAINER.format(line=line)
     assert told(source) == marks(source)
+
+
+def test_the_parts_of_a_batch_in_a_step_of_the_trainer_end_with_it():
+    program = """\
+import torch_xla
+from transformers import Trainer
+
+
+class Parts(Trainer):
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        total = 0.0
+        for part in self.cut(inputs):
+            loss = self.compute_loss(model, part)
+            loss.backward()
+            total += loss
+            self.all += loss  # !XLA315
+        return total.detach()
+"""
+    assert {one for one in found(program) if one[1] == "XLA315"} == marks(program)

@@ -31,9 +31,17 @@ _TOKENIZER = "tokenizer"
 _TRAIN = f"{_TRAINER}.train"
 _PADDING = "pad_to_max_length"
 _TOKENIZERS = "transformers.PreTrainedTokenizerBase"
-_MODELS = "transformers.PreTrainedModel"
-#: Classes of transformers that are models, by their names.
-_OF_MODELS = re.compile(r"\.\w*(PreTrainedModel|Model|LMHeadModel|For[A-Z]\w+)$")
+#: What programs build classes on: what messages call it, and the names of such classes.
+_BUILT_ON = {
+    "transformers.PreTrainedModel": (
+        "models",
+        re.compile(r"\.(?!DataCollator)\w*(PreTrainedModel|Model|LMHeadModel|For[A-Z]\w+)$"),
+    ),
+    "transformers.DataCollatorForLanguageModeling": (
+        "collators",
+        re.compile(r"\.DataCollatorFor(LanguageModeling|WholeWordMask)$"),
+    ),
+}
 #: The releases that the table of what is gone was made of (``rules/tables/frameworks.toml``).
 _RELEASES = {"transformers": "transformers 5", "trl": "TRL 1"}
 
@@ -122,11 +130,8 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
             continue
         if name in elsewhere_too and not is_training_arguments(model, node.value):
             continue
-        files = (model, *model.linked)
-        if tolerated(model, node) or any(_defines(one, name) for one in files):
+        if tolerated(model, node) or _has_it(model, name):
             continue
-        if any(name in cls.methods for one in files for cls in one.classes):
-            continue  # a property
         yield model.problem(
             node,
             f"transformers 5 no longer has {name}: this raises AttributeError",
@@ -175,23 +180,23 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
 def gone_elsewhere(model: FileModel) -> Iterator[Problem]:
     """``tokenizer.encode_plus(text)``, ``self.get_head_mask(...)`` of a model of transformers.
 
-    What tokenizers lost is called like nothing else; models are those of the program's classes.
+    What tokenizers lost is called like nothing else; of models and collators only the program's
+    own classes on them are asked.
     """
     if not any(_imports(one) for one in (model, *model.linked)):
         return
-    of_tokenizers, of_models = _lost(_TOKENIZERS), _lost(_MODELS)
+    of_tokenizers = _lost(_TOKENIZERS)
     for node in model.nodes(cst.Attribute):
         name = node.attr.value
-        if name in of_tokenizers:
+        if name in of_tokenizers and not _has_it(model, name):
             what, instead = "tokenizers", of_tokenizers[name]
-        elif name in of_models and _is_of_a_model(model, node.value):
-            what, instead = "models", of_models[name]
         else:
-            continue
-        files = (model, *model.linked)
-        if tolerated(model, node) or any(_defines(one, name) for one in files):
-            continue
-        if any(name in cls.methods for one in files for cls in one.classes):
+            found = (one for one in _BUILT_ON if name in _lost(one))
+            of = next((one for one in found if _is_built_on(model, node.value, name, one)), None)
+            if of is None:
+                continue
+            what, instead = _BUILT_ON[of][0], _lost(of)[name]
+        if tolerated(model, node):
             continue
         yield model.problem(
             node,
@@ -225,14 +230,19 @@ def _imports(model: FileModel) -> bool:
     return any(name.partition(".")[0] == "transformers" for name in model.names.imported())
 
 
-def _is_of_a_model(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``self`` or ``super()`` in a class on a model of transformers alone."""
+def _is_built_on(model: FileModel, node: cst.BaseExpression, name: str, of: str) -> bool:
+    """``self`` or ``super()`` in a class on models, or collators, of transformers alone.
+
+    And no class of the program between the two has what is asked for.
+    """
     owner = model.class_around(node)
     bases = model.library_bases(owner) if owner is not None else ()
     if owner is None or not bases or not _is_itself(model, owner, node):
         return False
+    if model.method(owner, name) is not None or _defines(model, name):
+        return False
     return all(base.startswith("transformers.") for base in bases) and any(
-        _OF_MODELS.search(base) for base in bases
+        _BUILT_ON[of][1].search(base) for base in bases
     )
 
 
@@ -243,6 +253,16 @@ def _is_itself(model: FileModel, owner: Class, node: cst.BaseExpression) -> bool
     if isinstance(node, cst.Call):
         return bool(home) and model.is_super(node)
     return bool(home) and function is not None and is_name(node, function.parameters[0])
+
+
+def _has_it(model: FileModel, name: str) -> bool:
+    """Whether the program has such a setting or method itself, in a file beside this one too."""
+    near = (one for part in (model, *model.linked) for one in (part, *part.linked))
+    files = {id(one.tree): one for one in near}
+    return any(
+        _defines(one, name) or any(name in cls.methods for cls in one.classes)
+        for one in files.values()
+    )
 
 
 def _defines(model: FileModel, name: str) -> bool:

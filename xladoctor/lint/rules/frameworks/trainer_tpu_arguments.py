@@ -157,7 +157,9 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     copied = model.holds_copy_of("transformers") or is_own_copy(model, "transformers")
     released = not copied
     if not model.is_xla:
-        yield from gone_questions(model, "transformers") if released else ()
+        asked = [*gone_questions(model, "transformers")] if released else []
+        yield from asked
+        yield from _lost(model) if asked else ()
         return
     yield from _lost(model) if released else ()
     yield from _defaults(model)

@@ -183,13 +183,18 @@ def _in_hook(model: FileModel, loop: Loop, function: Function) -> Iterator[Probl
 def _of_one_step(model: FileModel, loop: Loop) -> bool:
     """Whether all turns of a loop belong to one step, so that what a name sums up ends with it.
 
-    The critics of a GAN, each with its loss: ``for critic in (one, other):``. And the batches of
-    which one step adds up the gradients.
+    The critics of a GAN, each with its loss: ``for critic in (one, other):``. The batches of which
+    one step adds up the gradients, and the parts of a batch in a framework's ``training_step``.
     """
     if isinstance(loop.node, cst.For):
         over = loop.node.iter
         if isinstance(over, cst.Tuple | cst.List) or counts_micro_steps(over, model.name):
             return True
+    if loop.function is not None and any(
+        one.implicit and one.kind is LoopKind.STEP and one.function is loop.function
+        for one in model.loops
+    ):
+        return True
     callers = model.callers(loop.function) if loop.function is not None else ()
     around = (model.loop(call.node) for call in callers)
     return any(one is not None and one.kind is LoopKind.STEP for one in around)
