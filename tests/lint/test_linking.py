@@ -754,3 +754,60 @@ def test_a_reduction_in_a_helper_whose_caller_goes_backward(lint):
         """
     found = lint(train=train, comm=comm, parts=parts)
     assert ("parts.py", 2, "XLA201") in found
+
+
+#: A script hands a function of one file to a function of another, which does not import it.
+BESIDE = {
+    "train.py": """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+from evaluating import evaluate
+from measures import measure
+
+
+def main(index, data):
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 8).to(device)
+    sampler = torch.utils.data.DistributedSampler(data)
+    loader = torch.utils.data.DataLoader(data, batch_size=8, sampler=sampler)
+    evaluate(net, pl.MpDeviceLoader(loader, device), measure)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(main, args=(torch.zeros(8),))
+""",
+    "evaluating.py": """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+def evaluate(net, loader, measure):
+    net.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            out = net(x)
+            torch_xla.sync()
+    score, spread = measure(out, y)
+    if xm.is_master_ordinal():
+        print("score", score, spread)
+""",
+    "measures.py": """\
+def measure(out, y):
+    right = (out.argmax(1) == y).float()
+    score = right.mean()
+    spread = right.std()
+    score = score.item()
+    return score, spread.item()
+""",
+}
+
+
+def test_a_file_beside_another_is_read_where_a_script_brings_them_together(tmp_path):
+    for name, text in BESIDE.items():
+        (tmp_path / name).write_text(text)
+    results = run.lint_files(sorted(tmp_path.glob("*.py")), run.Plan(LintOptions()))
+    assert [result.result.failures for result in results] == [()] * len(BESIDE)

@@ -142,8 +142,16 @@ class FileModel(FileCode):
         ]
 
     def file_with(self, node: cst.CSTNode) -> FileModel:
-        """The model of the file that a node stands in: this one, or a linked one."""
-        return next((part for part in (self, *self.linked) if part.is_here(node)), self)
+        """The model of the file that a node stands in: this one, or another of the program.
+
+        A linked one first; calls also come to files beside it, which others import.
+        """
+        near = next((part for part in (self, *self.linked) if part.is_here(node)), None)
+        if near is not None:
+            return near
+        beside = (part for part in self._program.parts if node in part.tree.scopes)
+        part = next(beside, self._part)
+        return FileModel.view(self._program, part, self.target, self.library)
 
     def imported_literal(self, node: cst.BaseExpression) -> object:
         """The Python value of a literal that a linked file binds a name to; ``NotImplemented``."""

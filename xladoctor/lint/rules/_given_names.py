@@ -56,7 +56,7 @@ class GivenNames:
 
     def __init__(self, model: FileModel) -> None:
         self._model = model
-        self._known: dict[Function | None, dict[str, list[Given]]] = {}
+        self._known: dict[cst.CSTNode, dict[str, list[Given]]] = {}
 
     def to(self, node: cst.Name | cst.Attribute) -> Sequence[Given] | None:
         """What gives a name what it holds where it stands.
@@ -87,16 +87,16 @@ class GivenNames:
     def _in(
         self, function: Function | None, home: FileModel | None = None
     ) -> dict[str, list[Given]]:
-        if function not in self._known:
+        node = function.node if function is not None else (home or self._model).tree.module
+        if node not in self._known:
             found: dict[str, list[Given]] = {}
-            node = function.node if function is not None else (home or self._model).tree.module
             for kind in _LINES:
                 for line in self._model.within(node, kind):
                     if self._model.function_of(line) is function:
                         for text, given in self._of_line(line):
                             found.setdefault(text, []).append(given)
-            self._known[function] = found
-        return self._known[function]
+            self._known[node] = found
+        return self._known[node]
 
     def _of_line(self, line: cst.CSTNode) -> Iterator[tuple[str, Given]]:
         if isinstance(line, cst.Call):
