@@ -187,7 +187,9 @@ from typing import *
 from transformers.trainer import *
 
 
-def predict(data, loader: DataLoader):
+def predict(data, loader: DataLoader, scaled):
+    if scaled:
+        amp.scale_loss(data)
     return has_length(loader), torch.stack(data), os.getcwd()
 """,
     "hooks of Lightning": """\

@@ -572,3 +572,21 @@ Own(model, Pretraining("out", optim="adafactor", dataloader_drop_last=True)).tra
     assert told_in_files(tmp_path, files, ASKED) == set()
     files["arguments.py"] = files["arguments.py"].replace("warmup_ratio", "another")
     assert told_in_files(tmp_path, files, ASKED) == {("own.py", 6, "XLA905")}
+
+
+def test_a_copy_of_transformers_in_the_project_has_what_it_has(tmp_path):
+    files = {
+        "train.py": """\
+import torch_xla
+from transformers.tokenization_utils import PreTrainedTokenizer
+
+PreTrainedTokenizer().encode_plus("text")
+""",
+        "transformers/__init__.py": "",
+        "transformers/tokenization_utils.py": """\
+class PreTrainedTokenizer:
+    def encode(self, text):
+        return self.encode_plus(text, pad_to_max_length=True)
+""",
+    }
+    assert told_in_files(tmp_path, files, ASKED) == set()

@@ -97,7 +97,7 @@ class FileModel(FileCode):
 
         What newer releases of it have lost is nothing to the file.
         """
-        return not self._part.unit.imports.keys().isdisjoint(packages)
+        return any(name.partition(".")[0] in packages for name in self._part.unit.imports)
 
     @functools.cached_property
     def led_by(self) -> frozenset[str]:

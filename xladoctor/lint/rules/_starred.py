@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
 
 
+#: What stars brought where another package was installed, and programs use under that condition.
+_WHERE_INSTALLED = frozenset({"amp"})
+
+
 def lost_with_stars(
     model: FileModel, package: str, is_lost: Callable[[str], bool]
 ) -> Iterator[tuple[cst.ImportFrom, str, list[cst.Name]]]:
@@ -44,7 +48,11 @@ def lost_with_stars(
             return
     unbound = _unbound(model) if stars else {}
     for line, module in stars:
-        lost = [node for name, node in unbound.items() if is_lost(f"{module}.{name}")]
+        lost = [
+            node
+            for name, node in unbound.items()
+            if name not in _WHERE_INSTALLED and is_lost(f"{module}.{name}")
+        ]
         if lost and not tolerated(model, line):
             yield line, module, lost
 

@@ -154,7 +154,9 @@ _FUSED_SINCE = (2, 8)
 @rule("XLA905")
 def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     """Find ``TrainingArguments`` of programs for XLA devices with such settings."""
-    copied = model.holds_copy_of("transformers") or is_own_copy(model, "transformers")
+    files = (model, *model.linked)
+    copied = any(one.holds_copy_of("transformers") for one in files)
+    copied = copied or is_own_copy(model, "transformers")
     released = not copied
     if not model.is_xla:
         asked = [*gone_questions(model, "transformers")] if released else []
