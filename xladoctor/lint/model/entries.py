@@ -13,6 +13,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.dotted import imported, is_name, last_name, string
 from xladoctor.lint.model.loops import Entry, OnXla
+from xladoctor.lint.model.trials import asks_for_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,6 +29,10 @@ _XLA_BACKEND = "torch_xla.distributed.xla_backend"
 _MEETINGS = frozenset(f"{know.XM}.{name}" for name in ("rendezvous", "mesh_reduce", "all_reduce"))
 #: What begins the names of functions that bring nobody back to the file.
 _LIBRARIES = frozenset({"builtins", "torch", "torch_xla", "torchvision", "transformers"})
+#: Packages that read a command line.
+_COMMAND_LINES = frozenset(
+    {"absl", "argparse", "click", "draccus", "fire", "hydra", "simple_parsing", "typer", "tyro"}
+)
 
 
 class Entries:
@@ -140,16 +145,18 @@ class Entries:
         """``accelerate launch`` starts the whole program on each core.
 
         Also what calls a function that makes the object (``accelerator = build(config)``), and
-        the other methods of an object that keeps it.
+        the other methods of an object that keeps it. Made in a script's own lines, it is the whole
+        script; a notebook's run in one process.
         """
         calls = [
             call
             for call in self._tree.calls
             if self._names.resolve(call.func) == frameworks.ACCELERATOR_CLASS
-            and self._graph.home[call] is not None
             and self._flow.belief.believes(call)
         ]
         begun: dict[Function, cst.Call] = {}
+        tops = [call for call in calls if self._graph.home[call] is None]
+        yield from (Entry(None, one) for one in tops if self._tree.module_of(one) in self._scripts)
         for call in calls:
             queue = [self._graph.home[call]]
             while queue:
@@ -161,6 +168,17 @@ class Entries:
         yield from (Entry(function, call) for function, call in begun.items())
         if begun:
             yield from (one for one in self._with_accelerator() if one.function not in begun)
+
+    @functools.cached_property
+    def _scripts(self) -> frozenset[cst.Module]:
+        """The files that read a command line, or ask whether they are the script."""
+        reading = (
+            node
+            for node in self._tree.imports
+            if any(name.partition(".")[0] in _COMMAND_LINES for name in imported(node))
+        )
+        asking = filter(asks_for_script, self._tree.nodes(cst.If))
+        return frozenset(map(self._tree.module_of, (*reading, *asking)))
 
     def _with_accelerator(self) -> Iterator[Entry]:
         """What has Accelerate's object, which another file makes: that is on each core too.
@@ -225,27 +243,39 @@ class Entries:
         """Training that nobody here calls, in files that ask for the other cores.
 
         A function that reduces gradients and ends no graph (``xm.optimizer_step(optimizer)``) is
-        written for several cores, and another file starts them. So is the Trainer of such a file:
-        it runs on each core, with all that its library calls of it. A class is made on each core
-        too where its ``__init__`` asks for the device: before the start that raises.
+        written for several cores, and another file starts them. So are the Trainer and the
+        callbacks of such a file, or of one that asks for torch_xla: they run on each core, with all
+        that their library calls of them. A class is made on each core too where its ``__init__``
+        asks for the device: before the start that raises.
         """
-        asking = {
-            self._tree.module_of(call)
-            for call in self._tree.calls
-            if (self._names.resolve(call.func) or "").endswith(know.ASKS_FOR_CORES)
-        } - known
+        asking = self._calling(know.ASKS_FOR_CORES) - known
+        worded = asking | (self._calling(know.ASKS_FOR_XLA) - known)
         owners: set[Class] = set()
         for function in self._tree.functions.values():
-            here = function.outer is None and self._tree.module_of(function.node) in asking
-            if not here or self._is_called(function):
+            module, owner = self._tree.module_of(function.node), function.owner
+            if function.outer is not None or module not in worded or self._is_called(function):
                 continue
-            owner = function.owner
-            trains = any(self._reduces(call) for call in self._graph.reached(function.node))
-            if trains or (owner is not None and self._flow.hooks.is_trainer(owner)):
+            trains = module in asking and any(
+                self._reduces(call) for call in self._graph.reached(function.node)
+            )
+            if trains or (owner is not None and self._is_of_trainers(owner)):
                 yield from (function,) if trains else ()
                 owners.update((owner,) if owner is not None else ())
         for owner in sorted(owners, key=lambda one: self._tree.order[one.node]):
             yield from self._called_on_each_core(owner)
+
+    def _calling(self, ends: tuple[str, ...]) -> set[cst.Module]:
+        """The files that call something whose name has one of these ends."""
+        return {
+            self._tree.module_of(call)
+            for call in self._tree.calls
+            if (self._names.resolve(call.func) or "").endswith(ends)
+        }
+
+    def _is_of_trainers(self, owner: Class) -> bool:
+        """Whether a class is a Trainer of transformers, or a callback for one."""
+        hooks = self._flow.hooks
+        return hooks.is_trainer(owner) or hooks.inherits(owner, frameworks.TRAINER_CALLBACKS)
 
     def _is_called(self, function: Function) -> bool:
         """Whether the program calls a function where it may run on XLA devices."""
@@ -260,7 +290,9 @@ class Entries:
                 asked = (self._names.resolve(call.func) or "" for call in calls)
                 if any(name.endswith(know.ASKS_FOR_DEVICE) for name in asked):
                     yield method
-            elif self._flow.hooks.is_trainer(owner) and not method.decorators:
+            elif name in frameworks.NOT_ON_XLA:
+                continue
+            elif self._is_of_trainers(owner) and not method.decorators:
                 yield from () if self._flow.callers(method) else (method,)
 
     def _reduces(self, call: cst.Call) -> bool:

@@ -98,6 +98,8 @@ TRAINER_STEPS = frozenset(
     {"compute_loss", "training_step", "_training_step", "_maybe_log_save_evaluate"}
 )
 TRAINER_EVALS = frozenset({"prediction_step"})
+#: Methods of a Trainer that it leaves out on XLA devices, where it writes by ``_save_tpu``.
+NOT_ON_XLA = frozenset({"_save"})
 #: Base classes, and what is called of them for each batch of training and of an evaluation.
 HOOKS = (
     (LIGHTNING_MODULES, LIGHTNING_STEPS, LIGHTNING_EVALS),

@@ -263,6 +263,8 @@ ASKS_FOR_CORES = (
     ".xla_model.master_print", ".xla_model.rendezvous", ".xla_model.mesh_reduce",
     ".runtime.global_ordinal", ".runtime.world_size", ".DistributedSampler",
 )  # fmt: skip
+#: Ends of names by which programs ask transformers and Accelerate for torch_xla.
+ASKS_FOR_XLA = (".is_torch_xla_available", ".is_torch_tpu_available")
 #: Ends of names of what gives the device of a core.
 ASKS_FOR_DEVICE = (".xla_model.xla_device", "torch_xla.device")
 #: Objects that scale a loss, go backward and step.
