@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Entry, Function, Kind, children, walk
+from xladoctor.lint.model.apart import alone
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
@@ -91,7 +92,16 @@ def every_core(model: FileModel, node: cst.CSTNode, *, in_turn: bool = False) ->
         for guard in guards
     ):
         return None
+    if any(_has_one_core(model, guard) for guard in guards):
+        return None
     return None if given_to_master(model, node) else entry
+
+
+def _has_one_core(model: FileModel, guard: Guard) -> bool:
+    """``if world_size == 1:``, and behind ``if world_size > 1: ... return``."""
+    if not isinstance(guard.test, cst.Comparison) or alone(guard.test) is not guard.when:
+        return False
+    return model.literal(guard.test.comparisons[0].comparator) in {1, 2}
 
 
 def _is_turn(model: FileModel, guard: Guard) -> bool:
@@ -151,10 +161,11 @@ def entry_places(model: FileModel, entry: Entry) -> list[Place]:
 
 def differs(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether anything in an expression may differ from core to core, as a path may."""
-    return any(tells_core(model, part) or _is_unique(model, part) for part in walk(node))
+    return any(tells_core(model, part) or is_unique(model, part) for part in walk(node))
 
 
-def _is_unique(model: FileModel, node: cst.CSTNode) -> bool:
+def is_unique(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a call gives something else each time, as the time and random numbers."""
     return isinstance(node, cst.Call) and (model.call(node).name or "").startswith(_UNIQUE_CALLS)
 
 
