@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: ``xm.master_print(text, fd=file)`` writes on one core.
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
+#: Of what logs write, the level that each process has decides.
+_LOGS = "logging."
 #: Methods of a file, and of what ``csv`` makes of one.
 _WRITES = frozenset({"write", "writelines", "writerow", "writerows", "writeheader"})
 
@@ -36,7 +38,7 @@ def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None
         None if the call opens nothing of the kind, as far as is known.
     """
     file = opened(model, call)
-    if file is None or not file[1].startswith("a"):
+    if file is None or not file[1].startswith("a") or (call.name or "").startswith(_LOGS):
         return None
     writes = list(_writes(model, call))
     if any(says_core(model, [one.value for one in write.node.args]) for write in writes):

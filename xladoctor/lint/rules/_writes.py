@@ -21,19 +21,22 @@ if TYPE_CHECKING:
 
 _TO_WRITE = frozenset({"w", "wt", "wb", "w+", "x", "xt", "xb"})
 _PATHS = frozenset({"path", "file", "dir", "folder", "directory", "checkpoint", "ckpt", "root"})
-#: What runs a command, and programs that fetch or unpack a file there.
+#: What runs a command, and programs that fetch, copy or unpack a file there.
 RUNS = frozenset(
     {"os.system", *(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output"))}
 )
 _FETCHING = patterns.lazy(
     r"^\s*(wget|curl\s.*(-[a-zA-Z]*[oO]\b|--output)|(gsutil|gcloud\s+storage|aws\s+s3)\s.*\b(cp|rsync|sync)\b"
-    r"|unzip|tar\s+-?[a-z]*x|7z\s+x|git\s+clone|kaggle\s.*\bdownload\b)"
+    r"|unzip|tar\s+-?[a-z]*x|7z\s+x|git\s+clone|(kaggle|hf|huggingface-cli)\s.*\bdownload\b"
+    r"|(cp|mv|rsync|zip)\s)"
 )
 #: What models and tokenizers of transformers and diffusers write a folder with.
 PRETRAINED = "save_pretrained"
 SAVE = "torch_xla.core.xla_model.save"
-#: How files of pictures are called, and those of model cards.
-_KIND = patterns.lazy(r"\.(png|jpe?g|gif|webp|bmp|tiff?|md)$", re.IGNORECASE)
+#: How files of pictures, cards, vocabularies, documents and charts are called.
+_KIND = patterns.lazy(
+    r"\.(png|jpe?g|gif|webp|bmp|tiff?|md|json|txt|html|pdf|svg|xlsx)$", re.IGNORECASE
+)
 #: Methods of archives and of storage, which keep their name where a library's function opens them.
 _UNPACKED = frozenset({"extractall", "download_to_filename"})
 
@@ -56,7 +59,8 @@ def written_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
         path, mode = file
         # Who has a method ``open`` may take other words than ``pathlib.Path``.
         opener = _rows("opener").get(call.name or "")
-        return path if (mode[:1] in opener["writes"] if opener else mode in _TO_WRITE) else None
+        writes = mode.startswith(tuple(opener["writes"])) if opener else mode in _TO_WRITE
+        return path if writes else None
     if call.name == SAVE:
         every = call.argument(2, "master_only")
         writes = every is not None and model.literal(every) is False
@@ -111,9 +115,11 @@ def done_once(model: FileModel, call: CallSite) -> Once | None:
     """
     row = _rows("once").get(call.name or "")
     path = call.argument(*row["path"]) if row is not None else None
-    if row is None and call.name is None and not call.positional:
+    if row is None and call.name is None:
         row = _methods_once().get(call.method or "")
-        path = call.receiver if _is_path(model, call.receiver) else None
+        moves = row is not None and row["does"] == "move"
+        fits = len(call.positional) == int(moves) and _is_path(model, call.receiver, sure=moves)
+        path = call.receiver if fits else None
     if row is None or path is None or call.has_star or isinstance(call.target, Function):
         return None
     if "unless" not in row:
@@ -124,14 +130,17 @@ def done_once(model: FileModel, call: CallSite) -> Once | None:
     return Once(path, row["does"]) if allowed is None or model.literal(allowed) is False else None
 
 
-def _is_path(model: FileModel, node: cst.BaseExpression | None) -> bool:
-    """``Path("out")``, ``folder / "logs"`` and what is called so; shared memory has no path."""
+def _is_path(model: FileModel, node: cst.BaseExpression | None, *, sure: bool) -> bool:
+    """``Path("out")``, ``folder / "logs"`` and what is called so; shared memory has no path.
+
+    ``sure``: its name is not enough.
+    """
     made = the_source(model, node) if node is not None else None
     if isinstance(made, cst.BinaryOperation):
         return isinstance(made.operator, cst.Divide)
     if isinstance(made, cst.Call):
         return (model.name(made.func) or "").startswith("pathlib.")
-    return made is not None and not _PATHS.isdisjoint(words(last_name(made)))
+    return made is not None and not sure and not _PATHS.isdisjoint(words(last_name(made)))
 
 
 @functools.cache

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
+from xladoctor.lint.model import Class, walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._appends import appended_path
-from xladoctor.lint.rules._cores import differs, entry_places, every_core
+from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._same import same_everywhere
 from xladoctor.lint.rules._sources import sources
@@ -26,7 +26,7 @@ from xladoctor.lint.rules._writes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, Entry, FileModel, Guard, Problem
@@ -38,8 +38,10 @@ _FIRST = re.compile(r"(?i)(process|rank|zero|master|main|leader)\w*_first$|lock$
 _STARTS = ("fit", "validate", "test", "predict")
 #: What asks whether a file or folder is there.
 _IS_THERE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
+_GETATTR = "builtins.getattr"
+_DATASETS = ("torchvision.datasets.", "torchaudio.datasets.")
 _BY_MASTER = (
-    "download on the master core while the others wait: `if not xm.is_master_ordinal(): "
+    "{} on the master core while the others wait: `if not xm.is_master_ordinal(): "
     "xm.rendezvous(tag)` before it, `if xm.is_master_ordinal(): xm.rendezvous(tag)` after it"
 )
 
@@ -133,10 +135,12 @@ def _shared(
     """The calls whose path is the same on all cores, which all come there; from where they do."""
     for call in model.calls():
         path = path_of(model, call)
-        if path is None or _is_nowhere(model, path) or not same_everywhere(model, path):
+        if path is None or _is_nowhere(model, path):
             continue
         entry = every_core(model, call.node)
-        if entry is None or _lets_one_first(model, call.node):
+        if entry is None or not same_everywhere(model, path, entry.call):
+            continue
+        if _lets_one_first(model, call.node):
             continue
         if not _there_before(model, call):
             yield call, path, entry
@@ -159,28 +163,65 @@ def _advice(call: CallSite) -> str:
 def _downloads(model: FileModel) -> Iterator[Problem]:
     """``torchvision.datasets.CIFAR10(root, download=True)`` on all cores at once, and torchaudio's.
 
-    The test part comes with the training part: the first of both is told.
+    The test part comes with the training part: the first of both is told, if it always runs too.
     """
-    told = set()
-    for call in model.calls("torchvision.datasets.*", "torchaudio.datasets.*"):
-        download, root = call.keywords.get("download"), call.argument(0, "root")
-        if download is None or not _fetches(model, download):
+    told: dict[object, list[set[tuple[cst.BaseExpression, bool]]]] = {}
+    for call in model.giving("download"):
+        download, root = call.keywords["download"], call.argument(0, "root")
+        if not _is_dataset(model, call) or not _fetches(model, download):
             continue
         if root is not None and differs(model, root):
             continue
         entry = every_core(model, call.node)
-        if entry is None or (call.name, call.function) in told or _one_by_one(model, call):
+        if entry is None or _one_by_one(model, call) or _there_before(model, call):
             continue
-        if _there_before(model, call):
+        under = {(guard.test, guard.when) for guard in model.guards(call.node)}
+        before = told.setdefault((model.tree.text(call.node.func), call.function), [])
+        if any(one <= under for one in before):
             continue
-        told.add((call.name, call.function))
+        before.append(under)
         yield model.problem(
             call.node,
             "every core downloads and unpacks into one folder: where the data is not there yet, "
             "one core may read what another has half written",
-            suggestion=_BY_MASTER,
+            suggestion=_BY_MASTER.format("download"),
             related=entry_places(model, entry),
         )
+
+
+def _is_dataset(model: FileModel, call: CallSite) -> bool:
+    """Whether what is called is a dataset of torchvision or torchaudio, also by another name.
+
+    ``kind(...)`` of ``kind = CIFAR10 if small else CIFAR100``, ``KINDS[name](...)``,
+    ``getattr(datasets, name)(...)`` and classes of the program that inherit from one.
+    """
+    if isinstance(call.target, Class):
+        return _is_kind(model, [call.target])
+    made = call.node.func
+    if isinstance(made, cst.Call):
+        kinds = [made.args[0].value] if model.name(made.func) == _GETATTR and made.args else []
+    elif isinstance(made, cst.Subscript):
+        kinds = [
+            one.value
+            for table in sources(model, made.value) or ()
+            if isinstance(table, cst.Dict)
+            for one in table.elements
+        ]
+    else:
+        kinds = sources(model, made) or [made]
+    return bool(kinds) and all(
+        _is_kind(model, model.value(one).classes) or f"{model.name(one)}.".startswith(_DATASETS)
+        for one in kinds
+    )
+
+
+def _is_kind(model: FileModel, classes: Collection[Class]) -> bool:
+    """Whether all of some classes are such datasets, and none asks which core it is on."""
+    return bool(classes) and all(
+        any(base.startswith(_DATASETS) for base in model.library_bases(one))
+        and not asks_for_core(model, one.node)
+        for one in classes
+    )
 
 
 def _fetches(model: FileModel, download: cst.BaseExpression) -> bool:
@@ -207,7 +248,7 @@ def _commands(model: FileModel) -> Iterator[Problem]:
                 call.node,
                 "every core runs this command, which writes files: they overwrite each other, "
                 "and a core that reads them may find a partial file",
-                suggestion=_BY_MASTER,
+                suggestion=_BY_MASTER.format("run it"),
                 related=entry_places(model, entry),
             )
 
