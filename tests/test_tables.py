@@ -589,3 +589,60 @@ def _calls_it(owner, name, count, named):
         and named <= {keyword.arg for keyword in call.keywords}
         for call in calls
     )
+
+
+def test_rows_of_the_table_of_readers_are_true_of_the_installed_packages():
+    table = catalogue.table("readers")
+    assert set(table) == {"counted", "checked"}
+    for row in table["counted"]:
+        module, _, name = row["class"].rpartition(".")
+        if importlib.util.find_spec(module.partition(".")[0]) is None:
+            continue
+        found = getattr(importlib.import_module(module), name)
+        assert all(hasattr(found, method) for method in row["methods"])
+        if "device" in row:
+            place, keyword = row["device"]
+            assert list(inspect.signature(found).parameters)[place] == keyword
+    for row in table["checked"]:
+        package = pytest.importorskip(row["package"].partition(" ")[0])
+        argument, off = row["unless"]
+        for name in row["classes"]:
+            assert getattr(package, name)(**{argument: off}).nan_strategy == off
+
+
+@pytest.mark.xla
+@pytest.mark.filterwarnings("ignore")
+def test_averages_and_means_read_as_often_as_the_table_of_readers_says():
+    pytest.importorskip("torch_xla")
+    pytest.importorskip("torchmetrics")
+    program = """
+        import torch, torch_xla, torchmetrics
+        from torch.optim.swa_utils import AveragedModel
+        from torch_xla.debug import metrics
+        device = torch_xla.device()
+        net = torch.nn.Linear(4, 4).to(device)
+        value = torch.ones((), device=device)
+        placed = AveragedModel(net, device=device), AveragedModel(net).to(device)
+        beside = AveragedModel(net)
+        mean = torchmetrics.MeanMetric().to(device)
+        quiet = torchmetrics.MeanMetric(nan_strategy="disable").to(device)
+        calls = [lambda one=one: one.update_parameters(net) for one in (*placed, beside)]
+        for call in (*calls, lambda: mean.update(value), lambda: quiet.update(value)):
+            for _ in range(2):
+                before = metrics.counter_value("aten::_local_scalar_dense") or 0
+                with torch.no_grad():
+                    for weights in net.parameters():
+                        weights.mul_(0.9)  # as a step would
+                call()
+                torch_xla.sync()
+            print((metrics.counter_value("aten::_local_scalar_dense") or 0) - before)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PJRT_DEVICE": "CPU"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert done.stdout.split() == ["2", "2", "0", "2", "0"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -12,6 +11,7 @@ from xladoctor.lint.model.frameworks import BAR_METRICS, LIGHTNING_CALLBACKS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._generation import generated
+from xladoctor.lint.rules._own_reads import checks_for_nan, checks_labels, counting
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
 if TYPE_CHECKING:
@@ -41,12 +41,6 @@ _UNCHECKED = (
 _CHECKS_OFF = frozenset(
     f"torch.distributions.{home}Distribution.set_default_validate_args"
     for home in ("", "distribution.")
-)
-#: Metrics of torchmetrics that look for labels that they do not know, unless told not to
-#: (torchmetrics 1.8, functional/classification/stat_scores.py and confusion_matrix.py).
-_CHECKED = re.compile(
-    r"(^|\.)(Binary|Multiclass|Multilabel)?(Accuracy|Precision|Recall|F1Score|FBetaScore"
-    r"|Specificity|StatScores|ConfusionMatrix|JaccardIndex|CohenKappa|MatthewsCorrCoef)$"
 )
 _METER = "MetricLogger"
 #: Read on the host for a flag of Accelerate's own (Accelerate 1.15, accelerator.py).
@@ -82,9 +76,12 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
         elif _checks_arguments(model, call, name):
             what = "the check of its arguments (and later of what log_prob is given)"
             instead = _UNCHECKED
-        elif _checks_labels(model, call):
+        elif checks_labels(model, call):
             what = "the metric checks which labels there are (torch.unique), and"
             instead = "give it validate_args=False where it is made"
+        elif checks_for_nan(model, call):
+            what = "the metric looks for NaN in what it is given, which"
+            instead = 'give it nan_strategy="disable" where it is made, or keep a sum on the device'
         elif call.method == "step" and _is_scheduler(model, call.receiver):
             what, instead = "the scheduler", "step the scheduler once per epoch, with a number"
         else:
@@ -98,9 +95,28 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
                 suggestion=instead,
                 related=[loop_place(model, loop)],
             )
+    yield from _of_counts(model)
     yield from _membership(model)
     yield from _each_token(model)
     yield from _of_the_bar(model)
+
+
+def _of_counts(model: FileModel) -> Iterator[Problem]:
+    """``averaged.update_parameters(model)`` whose count of updates is on the device."""
+    for call, row, placed in counting(model):
+        loop = costly_loop(model, call.node)
+        if loop is not None:
+            name = row["class"].rpartition(".")[2]
+            yield model.problem(
+                call.node,
+                f"{name} asks on the host how often it was updated, and its count is on the "
+                f"device: {row['reads']} {often(loop)}",
+                suggestion=row["instead"],
+                related=[
+                    loop_place(model, loop),
+                    model.place(placed, "this puts the count on the device"),
+                ],
+            )
 
 
 def _normalizes(model: FileModel, call: CallSite) -> bool:
@@ -198,26 +214,6 @@ def _checks_arguments(model: FileModel, call: CallSite, name: str) -> bool:
         for off in part.calls(*_CHECKS_OFF)
         if (argument := off.argument(0, "value")) is not None
     )
-
-
-def _checks_labels(model: FileModel, call: CallSite) -> bool:
-    """``accuracy(predictions, labels)`` of a metric of torchmetrics that checks its arguments."""
-    metric = call.receiver if call.method in {"update", "forward"} else call.node.func
-    value = model.value(metric) if metric is not None else None
-    made = value.origin if value is not None else None
-    made_as = (value.type_name if value is not None else None) or ""
-    # torchmetrics was ``pytorch_lightning.metrics`` before.
-    package, _, name = made_as.replace("lightning.pytorch.metrics.", "torchmetrics.", 1).partition(
-        "."
-    )
-    if package != "torchmetrics" or not _CHECKED.search(name) or len(call.positional) < 2:
-        return False
-    if not isinstance(made, cst.Call):
-        return False
-    checks = {x.keyword.value: x.value for x in made.args if x.keyword is not None}
-    given = checks.get("validate_args")
-    unread = any(argument.star for argument in made.args)
-    return not unread and (given is None or model.literal(given) is True)
 
 
 def _is_scheduler(model: FileModel, node: cst.BaseExpression | None) -> bool:

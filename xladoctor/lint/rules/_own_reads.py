@@ -1,0 +1,147 @@
+"""Objects of libraries that read tensors of their own, or look for NaN: ``tables/readers.toml``."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.model import Kind
+from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.rules._moves import moves
+from xladoctor.lint.rules._sources import sources
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from xladoctor.lint.model import CallSite, FileModel
+
+_TO = "to"
+#: Metrics of torchmetrics that look for labels that they do not know, unless told not to
+#: (torchmetrics 1.9, functional/classification/stat_scores.py and confusion_matrix.py).
+_LABELS = re.compile(
+    r"(^|\.)(Binary|Multiclass|Multilabel)?(Accuracy|Precision|Recall|F1Score|FBetaScore"
+    r"|Specificity|StatScores|ConfusionMatrix|JaccardIndex|CohenKappa|MatthewsCorrCoef)$"
+)
+
+
+class Counting(NamedTuple):
+    """A call that asks counts which are on the device: its row, and what has placed them there."""
+
+    call: CallSite
+    row: Mapping[str, Any]
+    placed: cst.CSTNode
+
+
+def counting(model: FileModel) -> Iterator[Counting]:
+    """Calls such as ``averaged.update_parameters(model)`` of counts that are on the device."""
+    for row in catalogue.table("readers")["counted"]:
+        for call in model.methods(*row["methods"]):
+            made = _made(model, call.receiver, row) if call.receiver is not None else None
+            placed = _placed(model, made, row) if made else None
+            if placed is not None:
+                yield Counting(call, row, placed)
+
+
+def checks_labels(model: FileModel, call: CallSite) -> bool:
+    """``accuracy(predictions, labels)`` of a metric of torchmetrics that checks its arguments."""
+    metric = call.receiver if call.method in {"update", "forward"} else call.node.func
+    value = model.value(metric) if metric is not None else None
+    made = value.origin if value is not None else None
+    made_as = (value.type_name if value is not None else None) or ""
+    # torchmetrics was ``pytorch_lightning.metrics`` before.
+    package, _, name = made_as.replace("lightning.pytorch.metrics.", "torchmetrics.", 1).partition(
+        "."
+    )
+    if package != "torchmetrics" or not _LABELS.search(name) or len(call.positional) < 2:
+        return False
+    if not isinstance(made, cst.Call):
+        return False
+    given = {x.keyword.value: x.value for x in made.args if x.keyword is not None}
+    checks = given.get("validate_args")
+    unread = any(argument.star for argument in made.args)
+    return not unread and (checks is None or model.literal(checks) is True)
+
+
+def checks_for_nan(model: FileModel, call: CallSite) -> bool:
+    """``mean.update(loss)``, or ``mean(loss)``, of a metric that looks for NaN in what it gets."""
+    metric = call.receiver if call.method in {"update", "forward"} else call.node.func
+    value = model.value(metric) if metric is not None else None
+    if value is None or not isinstance(value.origin, cst.Call):
+        return False
+    package, _, name = (value.type_name or "").partition(".")
+    row = _checked().get((package, name.rpartition(".")[2]))
+    made = model.call(value.origin)
+    if row is None or made.has_star:
+        return False
+    argument, off = row["unless"]
+    given = made.keywords.get(argument)
+    return given is None or model.literal(given) not in {off, NotImplemented}
+
+
+@functools.cache
+def _checked() -> Mapping[tuple[str, str], Mapping[str, Any]]:
+    """The rows of metrics by package and class."""
+    return {
+        (row["package"].partition(" ")[0], name): row
+        for row in catalogue.table("readers")["checked"]
+        for name in row["classes"]
+    }
+
+
+def _made(
+    model: FileModel, node: cst.BaseExpression, row: Mapping[str, Any]
+) -> list[CallSite] | None:
+    """The calls that make what an expression holds, moves of them too; None if one is another."""
+    found: list[CallSite] = []
+    for source in sources(model, node) or _where_given(model, node):
+        if is_name(source, "None"):
+            continue
+        if not isinstance(source, cst.Call):
+            return None
+        call = model.call(source)
+        if call.name == row["class"]:
+            found.append(call)
+            continue
+        inner = call.receiver if call.method == _TO and call.name is None else None
+        more = _made(model, inner, row) if inner is not None else None
+        if more is None:
+            return None
+        found += [call, *more]
+    return found
+
+
+def _where_given(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What the calls that give a parameter make it: ``averaged=None`` for evaluation alone."""
+    function = model.with_parameter(node) if isinstance(node, cst.Name) else None
+    if function is None or not isinstance(node, cst.Name):
+        return
+    default = function.default(node.value)
+    if default is None or not is_name(default, "None"):
+        return
+    for call in model.callers(function):
+        given = call.given_to(function, node.value)
+        if given is not None and not call.has_star:
+            yield from sources(model, given) or ()
+
+
+def _placed(model: FileModel, made: list[CallSite], row: Mapping[str, Any]) -> cst.CSTNode | None:
+    """What has put the counts of objects on the device; None if nothing is known to."""
+    for call in made:
+        device = call.argument(*row["device"]) if "device" in row else None
+        device = call.argument(0, "device") if call.method == _TO else device
+        if device is not None and model.value(device).kind is Kind.DEVICE:
+            return device
+    nodes = {call.node for call in made}
+    for part in (model, *model.linked):
+        for move in moves(part):
+            device = move.origin.argument(0, "device")
+            if device is None or part.value(device).kind is not Kind.DEVICE:
+                continue
+            moved = _made(part, move.source, row)
+            if moved and not nodes.isdisjoint(one.node for one in moved):
+                return move.call.node
+    return None
