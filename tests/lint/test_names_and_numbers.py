@@ -225,9 +225,57 @@ def test_a_module_of_torch_xla_that_a_caller_hands_in(given):
         ('ok = hasattr(xm, "xrt_world_size") and xm.xrt_world_size() > 1', False),
         ('if hasattr(xm, "get_ordinal"):\n    print(xm.xrt_world_size())', False),
         ('n = 1 if hasattr(torch_xla, "runtime") else xm.xrt_world_size()', False),
+        # What is there today says nothing of another name.
+        ('if hasattr(xm, "rendezvous"):\n    print(xm.xrt_world_size())', True),
+        ('if hasattr(xm, "rendezvous") and rows:\n    print(xm.xrt_world_size())', True),
+        ('ready = hasattr(torch_xla, "sync")\nif ready:\n    print(xm.xrt_world_size())', True),
+        ('if not hasattr(torch_xla, "sync"):\n    print(xm.xrt_world_size())', False),
     ],
 )
 def test_what_asks_whether_a_name_is_there(line, told):
     head = "import torch_xla\nimport torch_xla.core.xla_model as xm\nrows = list(range(8))\n"
     program = f"{head}{line}\n"
     assert ("XLA801" in codes(program)) is told
+
+
+LEFT_BEFORE = """\
+import torch_xla
+import torch_xla.core.xla_model as xm
+def place(torch_xla, xm, chosen):
+    if {test}:
+        return torch_xla.device()
+    return xm.xla_device()
+print(place(torch_xla, xm, None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "told"),
+    [
+        ('hasattr(torch_xla, "device")', False),
+        ('hasattr(torch_xla, "device") or chosen', False),
+        # Where one is chosen, the old name is used today.
+        ('hasattr(torch_xla, "device") and chosen is None', True),
+        ("chosen is None", True),
+    ],
+)
+def test_a_branch_that_leaves_where_the_new_name_is_there(test, told):
+    assert ("XLA802" in codes(LEFT_BEFORE.format(test=test))) is told
+
+
+def test_a_deprecated_name_beside_another_that_is_asked_for():
+    program = """
+import torch_xla.core.xla_model as xm
+def step(optimizer):
+    if hasattr(xm, "reduce_gradients"):
+        xm.reduce_gradients(optimizer)
+        optimizer.step()
+        xm.mark_step()
+    elif hasattr(xm, "mark_step"):
+        xm.mark_step()
+    try:
+        torch_xla.sync()
+    except AttributeError:
+        xm.mark_step()
+"""
+    assert [row for row, code in found(program) if code == "XLA802"] == [7]

@@ -50,6 +50,7 @@ KNOWN_AS = {
     "xm": "torch_xla.core.xla_model",
     "xmp": "torch_xla.distributed.xla_multiprocessing",
     "xr": "torch_xla.runtime",
+    "torch_xla": "torch_xla",
 }
 #: What such a name means in a file that binds it nowhere (``from utilities import *``, a part of a
 #: notebook), and the attributes that say so; all, where there are none.

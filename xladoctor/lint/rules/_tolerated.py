@@ -10,10 +10,14 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.unreached import gives_up
+from xladoctor.lint.rules._answers import answers
+from xladoctor.lint.rules._api import entry_for
 from xladoctor.lint.rules._releases import for_older
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model import FileModel
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import FileModel, Guard
 
 _TOLERANT = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError"})
 _BROAD = frozenset({"Exception", "BaseException"})
@@ -21,32 +25,56 @@ _BROAD = frozenset({"Exception", "BaseException"})
 
 def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether the code is ready for the name to be missing: try, hasattr, a version test."""
-    child, parent = node, model.parent(node)
-    while parent is not None:
-        if isinstance(parent, cst.Try) and _catches(parent):
-            return True
-        if isinstance(parent, cst.If | cst.IfExp) and child is not parent.test:
-            asked = "version" in model.tree.text(parent.test).lower()
-            if asked or _is_asked_for(model, node, parent.test):
-                return True
-        if isinstance(parent, cst.BooleanOperation) and _is_asked_for(model, node, parent):
-            return True
-        child, parent = parent, model.parent(parent)
-    return for_older(model, node)
+    around = {node, *model.tree.ancestors(node)}
+    if any(isinstance(part, cst.Try) and _catches(part) for part in around):
+        return True
+    starts = [node, *(part for part in around if isinstance(part, cst.FunctionDef | cst.ClassDef))]
+    return for_older(model, node) or any(
+        _is_ready(model, node, guard, inside=guard.node in around)
+        for start in starts
+        for guard in model.guards(start)
+    )
 
 
-def _is_asked_for(model: FileModel, node: cst.CSTNode, test: cst.CSTNode) -> bool:
-    """``hasattr(xm, "xla_device")``: of the name, or of what it is a part of."""
+def _is_ready(model: FileModel, node: cst.CSTNode, guard: Guard, *, inside: bool) -> bool:
+    """Whether a condition says that the name is there, or that the release is an older one.
+
+    Args:
+        model: The file.
+        node: What names it.
+        guard: The condition.
+        inside: Whether the node stands in a branch; else the other branch has left before.
+    """
+    branch = isinstance(guard.node, cst.If | cst.IfExp)
+    if inside and branch and "version" in model.tree.text(guard.written).lower():
+        return True
     named = set(re.findall(r"\w+", model.tree.text(node)))
+    for part, holds in answers(model, guard.test, when=guard.when):
+        for holder, name in _asked_for(model, part):
+            asked = model.literal(name)
+            module = model.name(holder) or ""
+            of_torch_xla = module.partition(".")[0] == "torch_xla"
+            if holds and of_torch_xla and isinstance(asked, str):
+                # What is there today says nothing of another name.
+                row = entry_for(f"{module}.{asked}")
+                if asked in named or (row is not None and row.removed(model.target)):
+                    return True
+            elif (of_torch_xla or last_name(holder) in named or asked in named) and (
+                inside or holds is False
+            ):
+                return True
+    return False
+
+
+def _asked_for(
+    model: FileModel, test: cst.BaseExpression
+) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
+    """The objects and names of ``hasattr(xm, "xla_device")``."""
     for part in walk(test):
         if not isinstance(part, cst.Call) or model.call(part).written != "hasattr":
             continue
         if len(part.args) == 2:
-            holder, name = (argument.value for argument in part.args)
-            of_torch_xla = (model.name(holder) or "").partition(".")[0] == "torch_xla"
-            if of_torch_xla or last_name(holder) in named or model.literal(name) in named:
-                return True
-    return False
+            yield part.args[0].value, part.args[1].value
 
 
 def _catches(node: cst.Try) -> bool:
