@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.rules._batches import is_known
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._pending import now_and_then, waits_in_graph
+from xladoctor.lint.rules._pending import left_waiting, now_and_then, waits_in_graph
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _ends_each_turn(model: FileModel, end: cst.CSTNode, loop: Loop) -> bool:
     if any(guard.node in within and guard.node is not loop.node for guard in model.guards(end)):
         return False
     return not any(
-        call.node in within and in_order(model, end, call.node) and _brings_collective(model, call)
+        call.node in within and in_order(model, end, call.node) and left_waiting(model, call)
         for call in model.calls()
         if call.node is not end and call.function is loop.function
     )
@@ -143,11 +143,6 @@ def _started_between(
         call.function is function
         and call.node not in inside
         and in_order(model, end, call.node, node)
-        and _brings_collective(model, call)
+        and left_waiting(model, call)
         for call in model.calls()
     )
-
-
-def _brings_collective(model: FileModel, call: CallSite) -> bool:
-    """Whether a call, or what it calls, puts a collective into the graph."""
-    return any(waits_in_graph(model, inner) for inner in model.reached(call.node))

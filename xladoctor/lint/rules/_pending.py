@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.rules._protocol import EAGER
+from xladoctor.lint.rules._run_by_reads import run_by_read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -119,9 +120,13 @@ def _goes_over_devices(
 def _adds(model: FileModel, call: CallSite) -> bool:
     """Whether a collective waits when a call is over: nothing in it ends the graph."""
     inner = model.reached(call.node)
-    return any(waits_in_graph(model, one) for one in inner) and not any(
-        model.effects.ends_graph(one) for one in inner
-    )
+    return left_waiting(model, call) and not any(model.effects.ends_graph(one) for one in inner)
+
+
+def left_waiting(model: FileModel, call: CallSite) -> bool:
+    """Whether a call adds a collective, itself or by what it calls, that nothing in it reads."""
+    inner = model.reached(call.node)
+    return any(waits_in_graph(model, one) and not run_by_read(model, one, inner) for one in inner)
 
 
 def _ends_between(

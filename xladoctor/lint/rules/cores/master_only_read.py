@@ -57,7 +57,9 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
             continue
         if (guard is None and call.name != _MASTER_PRINT) or call.node in told:
             continue
-        if model.effects.ran_before(call.node, tensor, loop):
+        if model.effects.ran_before(call.node, tensor, loop) or _is_the_masters(
+            model, tensor, guard
+        ):
             continue
         yield model.problem(
             call.node,
@@ -72,6 +74,17 @@ def master_only_read(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
             ],
         )
+
+
+def _is_the_masters(model: FileModel, tensor: cst.BaseExpression, guard: Guard | None) -> bool:
+    """Whether the master alone has computed a tensor, in its branch, while nothing was pending."""
+    made = model.assigned_once(tensor) if isinstance(tensor, cst.Name) else None
+    return (
+        guard is not None
+        and made is not None
+        and guard.node in model.tree.ancestors(made)
+        and pending_at(model, guard.node) is None
+    )
 
 
 def _one_host(model: FileModel) -> Iterator[Problem]:
