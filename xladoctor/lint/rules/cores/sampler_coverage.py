@@ -23,10 +23,20 @@ _SPLITS = {
     "torch.utils.data.dataset.random_split": (2, "generator"),
     "sklearn.model_selection.train_test_split": (None, "random_state"),
 }
+#: The method of ``datasets.Dataset`` that does the same with NumPy's numbers (datasets 5.2,
+#: arrow_dataset.py: the seed is one of ``np.random.get_state()``).
+_METHOD, _PACKAGE, _SEED = "train_test_split", "datasets", (4, "seed")
 #: What draws an order of places, or brings a list into one.
 _ORDERS = ("torch.randperm", "numpy.random.permutation")
 _SHUFFLES = ("numpy.random.shuffle", "random.shuffle")
 _SEEDS = frozenset({"seed", "seeds", "seeding", "deterministic", "determinism"})
+#: Whose numbers calls of these modules seed alone.
+_ALONE = {
+    "torch.": "torch.",
+    "torch_xla.": "torch.",
+    "numpy.random.": "numpy.",
+    "random.": "random.",
+}
 
 
 @rule("XLA448")
@@ -34,7 +44,7 @@ def sampler_coverage(model: FileModel) -> Iterator[Problem]:
     """Find splits into training and test data that every core draws without a common seed."""
     if model.spmd or not model.multi_core or not model.is_xla:
         return
-    for call in model.calls(*_SPLITS, *_ORDERS, *_SHUFFLES):
+    for call in (*model.calls(*_SPLITS, *_ORDERS, *_SHUFFLES), *_of_datasets(model)):
         if not _is_drawn(model, call) or model.hot_loop(call.node) is not None:
             continue
         entry = every_core(model, call.node)
@@ -45,8 +55,18 @@ def sampler_coverage(model: FileModel) -> Iterator[Problem]:
             "every core draws a different split: samples that one core tests on are trained on "
             "by others; some are trained on twice, some not at all",
             suggestion="give all cores one seed: generator=torch.Generator().manual_seed(0) "
-            "(random_state=0)",
+            "(random_state=0 of sklearn's, seed=0 of datasets')",
             related=entry_places(model, entry),
+        )
+
+
+def _of_datasets(model: FileModel) -> Iterator[CallSite]:
+    """``data["train"].train_test_split(0.1)`` of a data set of Hugging Face."""
+    if any(name.partition(".")[0] == _PACKAGE for name in model.names.imported()):
+        yield from (
+            call
+            for call in model.methods(_METHOD)
+            if call.name not in _SPLITS and call.target is None
         )
 
 
@@ -54,8 +74,8 @@ def _is_drawn(model: FileModel, call: CallSite) -> bool:
     """Whether a call draws a split: by itself, or as an order of which parts are taken."""
     if call.has_star or "generator" in call.keywords:
         return False
-    if call.name in _SPLITS:
-        given = call.argument(*_SPLITS[call.name])
+    if call.name in _SPLITS or call.method == _METHOD:
+        given = call.argument(*_SPLITS.get(call.name or "", _SEED))
         shuffles = call.keywords.get("shuffle")
         if shuffles is not None and model.literal(shuffles) is False:
             return False
@@ -88,13 +108,24 @@ def _shuffled(model: FileModel, call: CallSite) -> cst.Name | None:
 def _is_alike(model: FileModel, call: CallSite) -> bool:
     """Whether a seed makes all cores draw the same, as far as anybody can know.
 
-    Of NumPy's and Python's numbers any call that seeds by its name is believed to.
+    Of NumPy's and Python's numbers any call that seeds by its name is believed to, but for those
+    that seed others alone.
     """
-    if (call.name or "").startswith("torch."):
+    name = call.name or ""
+    if name.startswith("torch."):
         seed = last_seed(model, call, list(seeded(model)))
         if seed is not None:
             return not seed.apart
         return any(not one.apart for one in seeded(model))
+    drawn = "random." if name in _SHUFFLES and name.startswith("random.") else "numpy."
     return any(
-        bool(words(one.last) & _SEEDS) for part in (model, *model.linked) for one in part.calls()
+        bool(words(one.last) & _SEEDS) and _seeds(one) in {drawn, None}
+        for part in (model, *model.linked)
+        for one in part.calls()
     )
+
+
+def _seeds(call: CallSite) -> str | None:
+    """Whose numbers a call seeds, by the module that it is of; None if that is not known."""
+    name = call.name or ""
+    return next((whose for module, whose in _ALONE.items() if name.startswith(module)), None)

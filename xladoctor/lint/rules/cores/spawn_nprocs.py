@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.knowledge import PARTIAL
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._answers import answers
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -55,6 +57,7 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
             or _counts_devices(model, given)
             or _may_be_given(model, given)
         )
+        unseen = unseen or (value is None and _is_asked_for(model, call, given))
         if not unseen and (not isinstance(value, int) or (value == 1 and not flag)):
             continue
         yield model.problem(
@@ -117,6 +120,33 @@ def _may_be_given(model: FileModel, given: cst.BaseExpression) -> bool:
         and any(isinstance(one, cst.Attribute | cst.Subscript) for one in (node.body, node.orelse))
         for node in _meant(model, given)
     )
+
+
+def _is_asked_for(model: FileModel, call: CallSite, given: cst.BaseExpression) -> bool:
+    """Whether a condition says that a setting is no None here: ``if args.cores is not None:``."""
+    written = model.tree.text(given).strip()
+    return any(
+        _is_some(part, holds, lambda node: model.tree.text(node).strip() == written)
+        for guard in model.guards(call.node)
+        for part, holds in answers(model, guard.test, when=guard.when)
+        if holds is not None
+    )
+
+
+def _is_some(
+    test: cst.BaseExpression, holds: bool, is_it: Callable[[cst.BaseExpression], bool]
+) -> bool:
+    """Whether a question with this answer says that something is no None."""
+    if is_it(test):
+        return holds
+    if not isinstance(test, cst.Comparison) or not is_it(test.left):
+        return False
+    [compared, *more] = test.comparisons
+    if more or not is_name(compared.comparator, "None"):
+        return False
+    if isinstance(compared.operator, cst.IsNot | cst.NotEqual):
+        return holds
+    return isinstance(compared.operator, cst.Is | cst.Equal) and not holds
 
 
 def _meant(model: FileModel, node: cst.BaseExpression) -> list[cst.BaseExpression]:
