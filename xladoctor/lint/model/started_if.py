@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -59,7 +60,7 @@ class StartedIf:
             if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
                 waiting.append((test.expression, not when))
                 continue
-            yield self._tree.text(test).strip(), when
+            yield self._written(test), when
             sides = both_sides(test)
             if sides is not None and sides[2] is when:
                 waiting += [(sides[0], when), (sides[1], when)]
@@ -69,13 +70,38 @@ class StartedIf:
         known = self._known or frozenset()
         if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
             return self._holds(test.expression, when=not when)
-        if (self._tree.text(test).strip(), when) in known:
+        if (self._written(test), when) in known:
             return True
         sides = both_sides(test)
         if sides is None:
             return False
         every = all if sides[2] is when else any
         return every(self._holds(side, when=when) for side in sides[:2])
+
+    def _written(self, test: cst.BaseExpression) -> str:
+        """The text of a condition, whatever the settings are called: ``a.smoke``, ``args.smoke``.
+
+        They are what ``parse_args`` gives, and what functions are given.
+        """
+        text = self._tree.text(test).strip()
+        for part in walk(test):
+            holder = part.value if isinstance(part, cst.Attribute) else None
+            if isinstance(holder, cst.Name) and self._are_settings(holder):
+                text = re.sub(rf"\b{re.escape(holder.value)}\.", "settings.", text)
+        return text
+
+    def _are_settings(self, name: cst.Name) -> bool:
+        """Whether a name is a parameter, or what ``parse_args`` gives."""
+        bindings = self._tree.bindings(name) if name in self._tree.scopes else ()
+        return (
+            bool(bindings)
+            and name.value != "self"
+            and all(
+                binding.kind == "param"
+                or (isinstance(binding.node, cst.Call) and _parses(binding.node))
+                for binding in bindings
+            )
+        )
 
     def _is_setting(self, test: cst.BaseExpression) -> bool:
         """Whether all names mean the same in both places: those of the module, and ``args.x``."""
@@ -92,3 +118,8 @@ class StartedIf:
                 if binding.kind == "param" or self._tree.function_of(binding.node) is not None:
                     return False
         return True
+
+
+def _parses(call: cst.Call) -> bool:
+    """``ArgumentParser().parse_args()``."""
+    return isinstance(call.func, cst.Attribute) and call.func.attr.value == "parse_args"

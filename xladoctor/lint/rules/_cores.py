@@ -15,7 +15,7 @@ from xladoctor.lint.rules._fabric import fabric_of_cores, launched
 from xladoctor.lint.rules._given_to_master import given_to_master
 from xladoctor.lint.rules._lightning import COMMAND_LINES, FROM_OPTIONS, for_xla, several_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
-from xladoctor.lint.rules._sources import is_made_in
+from xladoctor.lint.rules._sources import is_made_in, the_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -62,6 +62,12 @@ _STARTS = {"torch_xla.distributed.xla_multiprocessing.spawn": 5, "torch_xla.laun
 #: Words of a line that says from which core it comes.
 _CORE_WORDS = re.compile(r"\b(core|device|ordinal|process|rank|replica|worker)s?\b")
 _PLAIN_TEXT = (cst.SimpleString, cst.ConcatenatedString)
+_TEXTS = (
+    *_PLAIN_TEXT,
+    *(cst.FormattedString, cst.FormattedStringExpression, cst.BinaryOperation, cst.Tuple),
+)
+#: Calls that say how many cores there are.
+_COUNTS = re.compile(r"world_size|device_count$")
 _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})
 
 
@@ -193,7 +199,7 @@ def tells_core(model: FileModel, node: cst.CSTNode) -> bool:
 def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
     """Whether what is shown or written says from which core it comes: then it was meant."""
     nodes = list(shown)
-    if all(_is_plain(node) for node in nodes):
+    if all(_is_plain(model, node) for node in nodes):
         return False  # the same line on each core, whatever its words are
     parts = [part for node in nodes for part in _shown(model, node)]
     if any(tells_core(model, part) or _is_text_of_core(model, part) for part in parts):
@@ -207,12 +213,19 @@ def says_core(model: FileModel, shown: Iterable[cst.CSTNode]) -> bool:
     return any(_CORE_WORDS.search(text) for text in texts)
 
 
-def _is_plain(node: cst.CSTNode) -> bool:
-    """A text with nothing in it that could be another one on each core."""
-    return all(
-        isinstance(part, _PLAIN_TEXT) or not isinstance(part, cst.BaseExpression)
-        for part in walk(node)
-    )
+def _is_plain(model: FileModel, node: cst.CSTNode) -> bool:
+    """A text with nothing in it that could be another one on each core; their number is one."""
+    if isinstance(node, cst.SimpleString | cst.FormattedStringText):
+        return True
+    if isinstance(node, cst.Call) and model.call(node).method == "format":
+        return isinstance(model.call(node).receiver, _PLAIN_TEXT) and all(
+            _is_plain(model, argument.value) for argument in node.args
+        )
+    if isinstance(node, cst.Call | cst.Name | cst.Attribute):
+        made = the_call(model, node)
+        return made is not None and bool(_COUNTS.search(made.last))
+    kept = isinstance(node, _TEXTS) or not isinstance(node, cst.BaseExpression)
+    return kept and all(_is_plain(model, part) for part in children(node))
 
 
 def _is_text_of_core(model: FileModel, node: cst.CSTNode) -> bool:

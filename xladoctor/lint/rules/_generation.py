@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 #: configuration_utils.py).
 _ITS_OWN = frozenset(
     {
-        "max_new_tokens",
         "num_beams",
         "do_sample",
         "pad_token_id",
@@ -42,6 +41,10 @@ _SELDOM = frozenset(
 )
 #: What others may take too, where the file imports transformers.
 _USUAL = frozenset({"attention_mask", "max_length", "generation_config", "num_return_sequences"})
+#: What small models of a program's own take too; of transformers where the program imports it, or
+#: what is built on it.
+_ALSO = frozenset({"max_new_tokens"})
+_BUILT_ON = frozenset({"transformers", "peft", "trl", "unsloth", "sentence_transformers"})
 #: What ``Seq2SeqTrainer.evaluate`` keeps for ``prediction_step``.
 _OF_EVALUATE = "self._gen_kwargs"
 #: How a class of another file comes to be one of transformers.
@@ -56,6 +59,9 @@ def generations(model: FileModel) -> Iterator[CallSite]:
     if not packages.isdisjoint(_STATIC):
         return
     its_own = _ITS_OWN | _USUAL if "transformers" in packages else _ITS_OWN
+    linked = (name.partition(".")[0] for part in model.linked for name in part.names.imported())
+    if not _BUILT_ON.isdisjoint({*packages, *linked}):
+        its_own |= _ALSO
     for call in model.methods("generate"):
         # ``super().generate(...)`` in a model's own ``generate`` is told where that is called.
         if call.receiver is None or call.target is not None or model.is_super(call.receiver):
