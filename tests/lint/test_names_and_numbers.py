@@ -254,6 +254,7 @@ print(place(torch_xla, xm, None))
     [
         ('hasattr(torch_xla, "device")', False),
         ('hasattr(torch_xla, "device") or chosen', False),
+        ('torch_xla is not None and hasattr(torch_xla, "device")', False),
         # Where one is chosen, the old name is used today.
         ('hasattr(torch_xla, "device") and chosen is None', True),
         ("chosen is None", True),
@@ -265,6 +266,7 @@ def test_a_branch_that_leaves_where_the_new_name_is_there(test, told):
 
 def test_a_deprecated_name_beside_another_that_is_asked_for():
     program = """
+import torch_xla
 import torch_xla.core.xla_model as xm
 def step(optimizer):
     if hasattr(xm, "reduce_gradients"):
@@ -277,5 +279,13 @@ def step(optimizer):
         torch_xla.sync()
     except AttributeError:
         xm.mark_step()
+    if torch_xla is not None and hasattr(torch_xla, "sync"):
+        torch_xla.sync()
+    elif xm is not None:
+        xm.mark_step()
+    if torch_xla is not None and hasattr(torch_xla, "sync"):
+        torch_xla.sync()
+    else:
+        xm.mark_step()
 """
-    assert [row for row, code in found(program) if code == "XLA802"] == [7]
+    assert [row for row, code in found(program) if code == "XLA802"] == [8]

@@ -19,12 +19,18 @@ _KNOWN = (2, 9)
 
 
 def answers(
-    model: FileModel, test: cst.BaseExpression, *, when: bool
+    model: FileModel, test: cst.BaseExpression, *, when: bool, today: bool = True
 ) -> Iterator[tuple[cst.BaseExpression, bool | None]]:
     """The questions of a condition, each with its answer; None if that is not known.
 
     Of ``if hasattr(torch_xla, "launch") and cores is None: return`` the lines behind it know that
     there are ``cores``, since ``launch`` is there.
+
+    Args:
+        model: The file.
+        test: The condition.
+        when: Whether it holds.
+        today: Whether the release to lint for is the one that runs; else any may be.
     """
     test, when = without_not(test, when=when)
     if not isinstance(test, cst.BooleanOperation):
@@ -32,12 +38,12 @@ def answers(
         return
     every = isinstance(test.operator, cst.And)
     sides = [test.left, test.right]
-    if every is not when:
+    if today and every is not when:
         # One of them decides: the one that is left, if all others are known not to.
         sides = [side for side in sides if is_there(model, side) is not every]
     known = every is when or len(sides) == 1
     for side in sides:
-        for part, holds in answers(model, side, when=when):
+        for part, holds in answers(model, side, when=when, today=today):
             yield part, holds if known else None
 
 

@@ -15,7 +15,7 @@ from xladoctor.lint.rules._api import entry_for
 from xladoctor.lint.rules._releases import for_older
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import FileModel, Guard
 
@@ -49,7 +49,8 @@ def _is_ready(model: FileModel, node: cst.CSTNode, guard: Guard, *, inside: bool
     if inside and branch and "version" in model.tree.text(guard.written).lower():
         return True
     named = set(re.findall(r"\w+", model.tree.text(node)))
-    for part, holds in answers(model, guard.test, when=guard.when):
+    parts = [*answers(model, guard.test, when=guard.when, today=False)]
+    for part, holds in parts:
         for holder, name in _asked_for(model, part):
             asked = model.literal(name)
             module = model.name(holder) or ""
@@ -60,10 +61,25 @@ def _is_ready(model: FileModel, node: cst.CSTNode, guard: Guard, *, inside: bool
                 if asked in named or (row is not None and row.removed(model.target)):
                     return True
             elif (of_torch_xla or last_name(holder) in named or asked in named) and (
-                inside or holds is False
+                inside or holds is False or (not holds and _ask_alone(model, parts, holder))
             ):
                 return True
     return False
+
+
+def _ask_alone(
+    model: FileModel,
+    parts: Sequence[tuple[cst.BaseExpression, bool | None]],
+    holder: cst.BaseExpression,
+) -> bool:
+    """``torch_xla is not None and hasattr(torch_xla, "sync")``: of one object and of no other."""
+    written = model.tree.text(holder).strip()
+    return all(
+        any(True for _ in _asked_for(model, part))
+        or model.tree.text(part.left if isinstance(part, cst.Comparison) else part).strip()
+        == written
+        for part, _ in parts
+    )
 
 
 def _asked_for(
