@@ -89,6 +89,26 @@ class Elements:
         fixed = tuple(items) if isinstance(node, cst.Tuple | cst.List) and items else None
         return container(functools.reduce(join, items) if items else None, fixed)
 
+    def spread(
+        self, node: cst.BaseExpression, target: cst.BaseAssignTargetExpression, frame: Frame
+    ) -> Value | None:
+        """``*x.shape, x.device`` as ``rows, columns, device = ...`` takes it: one for each name.
+
+        None of everything else, and where the names are fewer than what stands there.
+        """
+        if not isinstance(node, cst.Tuple) or not isinstance(target, cst.Tuple):
+            return None
+        stars = [isinstance(element, cst.StarredElement) for element in node.elements]
+        more = len(target.elements) - len(stars)
+        known = any(isinstance(element, cst.StarredElement) for element in target.elements)
+        if sum(stars) != 1 or known or more < -1:
+            return None
+        items: list[Value] = []
+        for element, star in zip(node.elements, stars, strict=True):
+            value = self._evaluator.evaluate(element.value, frame)
+            items += [element_of(value)] * (more + 1) if star else [value]
+        return container(None, tuple(items))
+
     def dictionary(self, node: cst.Dict, frame: Frame) -> Value:
         """``{"loss": loss}``."""
         parts: list[tuple[str | None, Value]] = []

@@ -55,6 +55,7 @@ class Evaluator:
         self.operators = Operators(self)
         self.attributes = Attributes(self)
         elements = Elements(self)
+        self.spread = elements.spread
         self._by_type: dict[type[cst.CSTNode], Callable[..., Value]] = {
             cst.Name: self._name,
             cst.Attribute: self.attributes.evaluate,

@@ -20,7 +20,7 @@ from xladoctor.lint.model.contained import (
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
 from xladoctor.lint.model.hooks import is_library_model
-from xladoctor.lint.model.python_functions import PythonFunctions
+from xladoctor.lint.model.python_functions import FOLDS, PythonFunctions
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.tensor_functions import TensorFunctions
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, likely
@@ -77,7 +77,7 @@ class LibraryCalls:
         """What a call of a dotted name of a library gives back."""
         values = [value for _, value in arguments]
         first = values[0] if values else UNKNOWN
-        if name.startswith("builtins."):
+        if name.startswith("builtins.") or name == FOLDS:
             return self._python.evaluate(node, name, arguments)
         if name in ASKS_ENVIRONMENT and node.args:
             return of_environment(node, node.args[0].value)

@@ -12,6 +12,8 @@ from xladoctor.lint.model.iterators import iterated
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, join
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import libcst as cst
 
     from xladoctor.lint.model.callvalue import CallEvaluator
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 #: What goes over its arguments, of Python's own functions.
 _GO_OVER = frozenset({"builtins.enumerate", "builtins.zip", "builtins.iter", "builtins.next"})
 _ABOUT_CORES = frozenset({Kind.CORE_NUMBER, Kind.IS_MASTER, Kind.NOT_MASTER})
+
+
+#: Runs a function over what it goes over, with what the call before gave back.
+FOLDS = "functools.reduce"
 
 
 class PythonFunctions:
@@ -64,7 +70,18 @@ class PythonFunctions:
         if name == "builtins.map" and first.function is not None:
             given = [(None, element_of(value)) for value in values[1:]]
             return container(self._calls.enter(None, first.function, first, given))
+        if name == FOLDS:
+            return self._folded(values)
         return dictionary(arguments) if name == "builtins.dict" else UNKNOWN
+
+    def _folded(self, values: Sequence[Value]) -> Value:
+        """``reduce(lambda done, one: done | (x == one), ids, start)``: one turn, as a loop's."""
+        if len(values) < 2 or values[0].function is None:
+            return UNKNOWN
+        element = element_of(values[1])
+        start = values[2] if len(values) > 2 else element
+        given = [(None, start), (None, element)]
+        return join(start, self._calls.enter(None, values[0].function, values[0], given))
 
     def _gone_over(self, name: str, node: cst.Call, arguments: Arguments) -> Arguments:
         """What ``enumerate`` and the like are given, where they go over objects of the program."""

@@ -166,7 +166,8 @@ class Statements:
     def _assign(self, node: cst.Assign, frame: Frame) -> None:
         value = self._evaluator.evaluate(node.value, frame)
         for target in node.targets:
-            self.assign(target.target, value, frame)
+            placed = self._evaluator.spread(node.value, target.target, frame)
+            self.assign(target.target, value if placed is None else placed, frame)
 
     def _augmented(self, node: cst.AugAssign, frame: Frame) -> None:
         before = self._evaluator.evaluate(node.target, frame)
