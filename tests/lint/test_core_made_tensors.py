@@ -50,8 +50,49 @@ DIFFERENT = [
     else:
         bank = load()
     return xm.all_reduce("sum", bank)""",
+    """weights = []
+    for p in net.parameters():
+        if rank != 0:
+            p.data.mul_(torch.tensor(0, dtype=p.dtype, device=device))  # here
+        weights.append(p.data)
+    xm.wait_device_ops()
+    xm.all_reduce(xm.REDUCE_SUM, weights)
+    torch_xla.sync()""",
+    """if rank != 0:
+        for p in net.parameters():
+            p.data.zero_()  # here
+    xm.all_reduce("sum", [p.data for p in net.parameters()])""",
+    """weights = list(net.parameters())
+    for p in weights:
+        if not xm.is_master_ordinal():
+            p.data = torch.zeros_like(p.data)  # here
+    xm.all_reduce("sum", weights)""",
+    """for p in net.parameters():
+        if rank > 0:
+            p.data *= 0  # here
+        xm.all_reduce("sum", [p.data])""",
 ]
 ALIKE = [
+    """if rank != 0:
+        for p in net.parameters():
+            p.data.zero_()
+    torch_xla.sync()
+    xm.all_reduce("sum", [p.data for p in net.parameters()])""",
+    """weights = []
+    for p in net.parameters():
+        p.data.mul_(1.0 if rank == 0 else 0.5)
+        weights.append(p.data)
+    xm.all_reduce("sum", weights)""",
+    """if rank != 0:
+        for p in net.parameters():
+            p.data.zero_()
+    xm.all_reduce("sum", [b.data for b in net.buffers()])""",
+    """weights, sizes = list(net.parameters()), []
+    for p in weights:
+        if rank != 0:
+            p.grad.mul_(2)
+        sizes.append(p.numel())
+    xm.all_reduce("sum", torch.tensor(len(weights), device=device))""",
     """if rank != 0:
         x = torch.zeros_like(x)
     torch_xla.sync()

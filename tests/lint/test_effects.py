@@ -408,6 +408,48 @@ def test_a_barrier_does_not_prove_that_there_is_one_core(before, found):
     assert ("XLA303" in codes(CLIP.format(before=before))) is found
 
 
+BY_HAND = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from vision.utils.gradients import clip_gradients
+from vision.utils.common import is_xla
+
+class Trainer:
+    def __init__(self, model, optimizer, config):
+        self.model, self.optimizer, self.config = model, optimizer, config
+        self.model.to(torch_xla.device())
+
+    def finish(self, loss):
+        loss.backward()
+        {clip}
+        {reduce}
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+"""
+PLAIN = "torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)"
+HELPER = "clip_gradients(self.model, self.optimizer, self.config)"
+ASKED = "if self.config.max_norm: torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)"
+REDUCED = "xm.reduce_gradients(self.optimizer)"
+
+
+@pytest.mark.parametrize(
+    ("clip", "reduce", "told"),
+    [
+        (PLAIN, REDUCED, 1),
+        (HELPER, REDUCED, 1),
+        (ASKED, f"if is_xla(): {REDUCED}", 1),
+        (REDUCED, PLAIN, 0),
+        (REDUCED, HELPER, 0),
+        (HELPER, "xm.optimizer_step(self.optimizer)", 0),
+        (PLAIN.replace("norm_", "value_"), REDUCED, 0),
+        (PLAIN, "pass", 0),
+    ],
+)
+def test_gradients_that_are_reduced_by_hand_behind_a_clip(clip, reduce, told):
+    assert codes(BY_HAND.format(clip=clip, reduce=reduce)).count("XLA303") == told
+
+
 ACCUMULATED = """
 import torch
 import torch_xla

@@ -556,6 +556,7 @@ if __name__ == "__main__":
     [
         ("print('done')", "XLA401"),
         ("accelerator.unwrap_model(model).save_pretrained(path)", "XLA406"),
+        ("model.save_pretrained(path, save_function=accelerator.save)", "XLA406"),
         ("tokenizer.save_pretrained('out')", "XLA406"),
         ("json.dump({}, open('log.json', 'w'))", "XLA406"),
     ],
@@ -571,7 +572,7 @@ def test_what_every_process_prints_and_writes_is_told(line, code):
     [
         "accelerator.print('done')",
         "model.save_pretrained(path, is_main_process=accelerator.is_main_process)",
-        "accelerator.unwrap_model(model).save_pretrained(path, save_function=accelerator.save)",
+        "model.save_pretrained(path, safe_serialization=False, save_function=accelerator.save)",
     ],
 )
 def test_what_writes_once_by_itself_is_not_told(line):

@@ -183,3 +183,64 @@ def test_an_optimizer_made_again_counts_before_the_first_step(
 ) -> None:
     program = AGAIN.format(before=before, behind=behind)
     assert rows(program, "XLA305") == (marked(program) if told else [])
+
+
+PARTS = """\
+import torch_xla.core.xla_model as xm
+from engine.helpers import is_xla
+from engine.samples import to_device
+
+
+class LoopPart:
+    def fit(self):
+        for number, batch in enumerate(self.train_loader):
+            self.advance(batch)
+
+    def advance(self, batch):
+        batch = to_device(batch, self.device)
+        self.model(batch).sum().backward()
+        if is_xla():
+            xm.reduce_gradients(self.optimizer)
+        self.optimizer.step()
+
+
+class DevicePart:
+    def place(self):
+        self.device = xm.xla_device()
+        self.model.to(self.device)
+"""
+LOADERS = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from engine.helpers import is_xla
+
+
+def build(dataset):
+    loader = torch.utils.data.DataLoader(dataset, batch_size=8, drop_last=True, num_workers=2)
+    if is_xla():
+        loader = {made}
+    return loader
+"""
+HELPERS = """\
+import torch_xla.core.xla_model as xm
+
+
+def is_xla():
+    return xm.xla_device_hw(xm.xla_device()) == "TPU"
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [("pl.MpDeviceLoader(loader, xm.xla_device())", False), ("list(loader)", True)],
+)
+def test_a_loader_that_another_part_of_the_program_makes(tmp_path, made, told):
+    files = {
+        "engine/__init__.py": "",
+        "engine/helpers.py": HELPERS,
+        "engine/loop.py": PARTS,
+        "engine/loaders.py": LOADERS.format(made=made),
+    }
+    found = told_in_files(tmp_path, files, {"XLA603"})
+    assert found == ({("engine/loop.py", 12, "XLA603")} if told else set())

@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import found, marked, marks, rows
 
 CODES = {"XLA205", "XLA207", "XLA208"}
 HEAD = """\
@@ -257,3 +257,75 @@ def play(world, episodes):
 """
     )
     assert told(source) == set()
+
+
+PLACES = """
+import torch
+import torch_xla
+from torch.utils.data import DataLoader
+
+def together(rows):
+    places, lengths = [], []
+    for row in rows:
+        places.append((row["ids"] == 7).nonzero()[:, 0].tolist())
+        lengths.append(len(row["ids"]))
+    return {{
+        "x": torch.stack([row["x"] for row in rows]),
+        "places": {places},
+        "lengths": lengths,
+    }}
+
+class Marks:
+    def __init__(self, model):
+        self.places = None
+        model.layer.register_forward_hook(self.add)
+    def use(self, places):
+        self.places = places
+    def add(self, module, given, output):
+        for row in range(output.shape[0]):
+            for place in self.places[row]:
+                output[row, place] = output[row, place] * 2  # in the hook
+        return output
+
+def train(model, rows, optimizer):
+    device = torch_xla.device()
+    model.to(device)
+    marks = Marks(model)
+    loader = DataLoader(rows, batch_size=8, drop_last=True, collate_fn=lambda x: together(x))
+    for batch in loader:
+        x = batch["x"].to(device)
+        marks.use(batch["places"])
+        hidden = model(x)
+        mask = torch.ones_like(hidden)
+        {lines}
+        (hidden * mask).sum().backward()
+        optimizer.step()
+        torch_xla.sync()
+"""
+
+
+@pytest.mark.parametrize(
+    ("places", "lines", "told"),
+    [
+        ("places", "pass", {"# in the hook"}),
+        (
+            "places",
+            """for row, n in enumerate(batch["lengths"]):
+            mask[row, n:] = 0  # here""",
+            {"# in the hook", "# here"},
+        ),
+        ("places", "mask[0, batch['lengths'][0]] = 0  # here", {"# in the hook", "# here"}),
+        ("torch.tensor(places)", "pass", set()),
+        (
+            "torch.tensor(places)",
+            "for row, n in enumerate(batch['lengths']): mask[row] *= n",
+            set(),
+        ),
+        ("torch.tensor(places)", "mask[batch['lengths']] = 0", set()),
+        ("torch.tensor(places)", "first = [n for n in batch['lengths']][0]", set()),
+    ],
+)
+def test_places_that_the_batch_brings_in_lists(places, lines, told):
+    program = PLACES.format(places=places, lines=lines)
+    expected = {row for mark in told for row in marked(program, mark)}
+    assert set(rows(program, "XLA205")) == expected

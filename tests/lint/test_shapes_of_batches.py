@@ -87,6 +87,41 @@ def collate(rows):
     short = min(row.shape[-1] for row in rows)  # here
     return torch.stack([row[:, :short] for row in rows])
 """,
+    "of a list that a loop fills": """
+def collate(rows):
+    texts, marks = [], []
+    for row in rows:
+        ids = row["encoding"]["ids"][0]
+        texts.append(ids)
+        marks.append(row["mark"])
+    wide = max(ids.shape[0] for ids in texts)  # here
+    out = []
+    for ids in texts:
+        missing = wide - ids.shape[0]
+        out.append(torch.cat([ids, torch.full((missing,), 0)]))
+    return torch.stack(out), torch.tensor(marks)
+""",
+    "of lengths of a list that a loop fills": """
+def collate(rows):
+    texts = []
+    for place, row in enumerate(rows):
+        texts.append([1, *row["ids"]])
+    wide = max(map(len, texts))  # here
+    return torch.tensor([text + [0] * (wide - len(text)) for text in texts])
+""",
+    "of a list that a helper fills": """
+def together(rows, blank):
+    texts = list()
+    for ids, mark in rows:
+        texts.append(ids)
+    lengths = [len(ids) for ids in texts]
+    wide = max(lengths)  # here
+    return torch.stack([F.pad(ids, (0, wide - len(ids)), value=blank) for ids in texts])
+
+
+def collate(rows):
+    return together(rows, 0)
+""",
 }
 
 
@@ -125,6 +160,29 @@ def collate(rows):
         first = random.randint(0, len(row) - 64)
         parts.append(row[first : first + 64])
     return torch.stack(parts)
+""",
+    "a list of samples that are padded one by one": """
+def collate(rows, size=512):
+    texts = []
+    for row in rows:
+        texts.append(F.pad(row, (0, size - len(row))))
+    wide = max(len(text) for text in texts)
+    return torch.stack([torch.cat([text, torch.zeros(wide - len(text))]) for text in texts])
+""",
+    "a list that is filled of itself": """
+def collate(rows):
+    texts = []
+    for text in texts:
+        texts.append(text)
+    return torch.zeros(len(rows), max(len(text) for text in texts))
+""",
+    "a list that a loop over settings fills": """
+def collate(rows, sizes=(64, 128)):
+    marks = []
+    for size in sizes:
+        marks.append(torch.ones(size))
+    wide = max(len(mark) for mark in marks)
+    return torch.zeros(len(rows), wide)
 """,
 }
 

@@ -289,6 +289,72 @@ def test_a_dataset_that_tokenizes_each_text_needs_workers():
     assert {pair for pair in found(WORKERS) if pair[1] == "XLA606"} == marks(WORKERS)
 
 
+COLLATED = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from PIL import Image
+from torch.utils.data import DataLoader
+from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("gpt2")
+
+
+def one_by_one(rows, length=128):
+    out = []
+    for row in rows:
+        encoded = tokenizer(row["text"], padding="max_length", max_length=length, truncation=True)
+        out.append(torch.tensor(encoded["input_ids"]))
+    return torch.stack(out)
+
+
+class Collator:
+    def __init__(self, tokenizer):
+        self.tokenizer = tokenizer
+
+    def __call__(self, rows):
+        rows = [self.tokenizer.encode(row, max_length=64, padding="max_length") for row in rows]
+        return torch.tensor(rows)
+
+
+def pictures(paths, transform=None):
+    return torch.stack([transform(Image.open(path)) for path in paths])
+
+
+def at_once(rows):
+    return tokenizer(rows, padding="max_length", max_length=128, return_tensors="pt")
+
+
+def stacked(rows):
+    return torch.stack([row["ids"] for row in rows])
+
+
+def main(data, model, optimizer):
+    device = torch_xla.device()
+    model.to(device)
+    loader = DataLoader(data, batch_size=8, drop_last=True, {given})
+    for batch in pl.MpDeviceLoader(loader, device):
+        model(batch).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("collate_fn=lambda rows: one_by_one(rows)", True),
+        ("collate_fn=Collator(tokenizer)", True),
+        ("collate_fn=pictures", True),
+        ("collate_fn=pictures, num_workers=4", False),
+        ("collate_fn=at_once", False),
+        ("collate_fn=stacked", False),
+    ],
+)
+def test_a_collate_function_that_works_on_each_sample_needs_workers(given, told):
+    codes = {code for _, code in found(COLLATED.replace("{given}", given))}
+    assert ("XLA606" in codes) is told
+
+
 PHOTOS = """
     from PIL import Image
     from torch.utils.data import Dataset

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import frameworks, ignite
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container
+from xladoctor.lint.model.module_hooks import given_to_hook
 from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ class CalledBack:
         if function.function is not None and given.kind is Kind.CONTAINER:
             bound = [(None, item) for item in given.items or ()]
             self._calls.enter(None, function.function, function, bound)
+
+    def hooked(self, registers: str, module: Value, arguments: Arguments) -> None:
+        """``layer.register_forward_hook(keep)``: runs with each forward pass of the module."""
+        hook = _given(arguments, 0, "hook")
+        if self._flow.belief.believes():
+            for function in {hook.function} if hook.function is not None else hook.functions:
+                assert function is not None
+                self._calls.enter(None, function, hook, given_to_hook(registers, module))
 
     def data_parallel(self, arguments: Arguments) -> Value:
         """``model_parallel(train_loop_fn, loader)``: the function gets what belongs to its core.

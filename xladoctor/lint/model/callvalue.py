@@ -81,6 +81,8 @@ class CallEvaluator:
             tensor = Value(Kind.CPU_TENSOR, certain=True, origin=node, local=True)
             return tensor if name in know.TOKENIZERS else container(tensor)
         self._back.started(arguments)
+        if func is not None and func.attr.value in know.MODULE_HOOKS:
+            self._back.hooked(func.attr.value, receiver, arguments)
         if (name or (func.attr.value if func is not None else "")) in know.MAKES_TEXT:
             for _, value in arguments:
                 self.as_text(node, value)

@@ -63,6 +63,9 @@ PICKS = frozenset({"random.choice", "random.choices", "random.sample"})
 PARAMETER = "torch.nn.Parameter"
 #: Methods by which a module takes a tensor that is moved with it.
 REGISTERS = frozenset({"register_buffer", "register_parameter"})
+#: Methods by which a module is given a function to run with each of its passes.
+FORWARD_HOOK, BACKWARD_HOOK = "register_forward_hook", "register_full_backward_hook"
+MODULE_HOOKS = frozenset({FORWARD_HOOK, BACKWARD_HOOK, "register_forward_pre_hook"})
 #: Parameters and buffers of the layers of torch, by name.
 OF_LAYERS = frozenset({"weight", "bias", "running_mean", "running_var", "in_proj_weight"})
 #: Methods that give the modules of a model.

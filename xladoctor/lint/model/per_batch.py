@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import calls, frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.loops import LoopKind
+from xladoctor.lint.model.module_hooks import trained_with
 from xladoctor.lint.model.syntax import Class
 
 if TYPE_CHECKING:
@@ -38,8 +39,9 @@ class CalledPerBatch:
 
     @functools.cached_property
     def _handed(self) -> dict[Function, LoopKind]:
-        """Functions that Ignite's engines, Trainers and SentEval call for every batch."""
-        found: dict[Function, LoopKind] = {}
+        """Functions that Ignite's engines, Trainers, SentEval and modules call for every batch."""
+        hooks = trained_with(self._flow, self._training)
+        found = {one: LoopKind.STEP for one in hooks if self._flow.belief.believes(one.node)}
         for call in self._tree.calls:
             name = self._names.resolve(call.func)
             given = {x.keyword.value if x.keyword else "": x.value for x in reversed(call.args)}

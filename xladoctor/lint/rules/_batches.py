@@ -9,9 +9,9 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.contained import element_of, origin
-from xladoctor.lint.model.dotted import dotted_text, last_name
+from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
-from xladoctor.lint.rules._fetched import Batches, is_loaded_for
+from xladoctor.lint.rules._fetched import Batches, is_loaded_for, makes_device_loader
 from xladoctor.lint.rules._filled import is_constant
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._moves import moves
@@ -213,6 +213,8 @@ def _is_fed(model: FileModel, loop: Loop) -> bool:
     """
     if is_loaded_for(model):
         return _over_plain(loop)
+    if _is_kept_by_others(model, loop) and makes_device_loader(model):
+        return False
     if not isinstance(loop.node, cst.For) or loop.kind is LoopKind.STEP:
         return loop.iterates.kind not in {Kind.DEVICE_LOADER, Kind.DEVICE_TENSOR}
     parts = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name | cst.Attribute)]
@@ -220,6 +222,23 @@ def _is_fed(model: FileModel, loop: Loop) -> bool:
         return True
     return any(
         LOADER_NAME.search(last_name(part)) and model.value(part).kind is Kind.UNKNOWN
+        for part in parts
+    )
+
+
+def _is_kept_by_others(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop goes over ``self.loader`` that no line of the program sets.
+
+    In a class that is put together of several, another one's method does.
+    """
+    if not isinstance(loop.node, cst.For):
+        return False
+    parts = (part for part in walk(loop.node.iter) if isinstance(part, cst.Attribute))
+    return any(
+        is_name(part.value, "self")
+        and model.value(part).kind is Kind.UNKNOWN
+        and LOADER_NAME.search(part.attr.value)
+        and not model.kept_in(part)
         for part in parts
     )
 

@@ -51,14 +51,19 @@ def _given_to_loaders(model: FileModel) -> Sequence[Function]:
     """
     found: list[Function] = []
     for collate in _collating(model):
-        value = model.value(collate)
-        for one in value.roads or (value,):
-            found += _callable(model, one)
+        found += called_by(model, collate)
     for cls in model.classes:
         function = cls.methods.get("__call__")
         if function is not None and "Collat" in cls.name and _is_handed_on(model, cls):
             found.append(function)
     return found
+
+
+def called_by(model: FileModel, collate: cst.BaseExpression) -> Iterator[Function]:
+    """The functions that run where an expression is called: ``collate_fn=Collator(tokenizer)``."""
+    value = model.value(collate)
+    for one in value.roads or (value,):
+        yield from _callable(model, one)
 
 
 def _collating(model: FileModel) -> Iterator[cst.BaseExpression]:

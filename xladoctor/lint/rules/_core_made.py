@@ -139,7 +139,7 @@ def _collective_behind(
     for call in model.calls_in(model.tree.module if function is None else function.node):
         if call.function is not function or not in_order(model, node, call.node):
             continue
-        if any(call.node is part for part in walk(condition)) or not _holds(call, target):
+        if any(call.node is part for part in walk(condition)) or not _holds(model, call, target):
             continue
         if any(guard.node is condition for guard in model.guards(call.node)):
             return None  # some cores alone come here
@@ -151,10 +151,53 @@ def _collective_behind(
     return None
 
 
-def _holds(call: CallSite, target: _Target) -> bool:
+def _holds(model: FileModel, call: CallSite, target: _Target) -> bool:
     """Whether a call is given the tensor, alone or in a list."""
+    return _is_given(call, target) or any(
+        _lists(model, item.value, target) for item in call.node.args
+    )
+
+
+def _is_given(call: CallSite, target: _Target) -> bool:
     given = (item.value for item in call.node.args)
     return any(same_name(x, target) for one in given for x in (one, *each_in(one)))
+
+
+def _lists(model: FileModel, node: cst.BaseExpression, target: _Target) -> bool:
+    """Whether a list holds the tensor that a loop goes over, among the others.
+
+    ``tensors.append(p.data)`` in the loop, ``[p.data for p in net.parameters()]`` behind it.
+    """
+    over = _gone_over(model, target)
+    if isinstance(node, cst.Name):
+        if node.value == over:
+            return True
+        filled = (
+            call.positional[0]
+            for call in model.methods("append")
+            if call.positional and same_name(call.receiver, node)
+            if call.function is model.function_of(node)
+        )
+        if any(same_name(one, target) for one in filled):
+            return True
+        made = model.assigned_once(node)
+        node = node if made is None else made
+    if isinstance(node, cst.Call) and model.name(node.func) == "builtins.list" and node.args:
+        node = node.args[0].value
+    elif isinstance(node, cst.ListComp):
+        node = node.for_in.iter
+    return model.tree.text(node).strip() == over
+
+
+def _gone_over(model: FileModel, target: _Target) -> str | None:
+    """``net.parameters()`` of ``for p in net.parameters(): p.data.zero_()``."""
+    name: cst.BaseExpression = target
+    while isinstance(name, cst.Attribute):
+        name = name.value
+    for loop in model.tree.ancestors(target):
+        if isinstance(loop, cst.For) and same_name(loop.target, name):
+            return model.tree.text(loop.iter).strip()
+    return None
 
 
 def _joins(model: FileModel, call: CallSite, target: _Target) -> bool:
@@ -173,7 +216,7 @@ def _inside(model: FileModel, call: CallSite, target: _Target) -> CallSite | Non
     for inner in model.calls_in(function.node) if name else ():
         if may_end(model, inner):
             return None
-        if _holds(inner, cst.Name(name)) and (inner.name or "").startswith("torch_xla."):
+        if _is_given(inner, cst.Name(name)) and (inner.name or "").startswith("torch_xla."):
             return inner if waits_in_graph(model, inner) else None
     return None
 

@@ -195,6 +195,13 @@ def is_loaded_for(model: FileModel) -> bool:
     return any(has_device_loader(other) for other in (model, *model.linked))
 
 
+def makes_device_loader(model: FileModel) -> bool:
+    """Whether any file makes one that is linted with this, also one that imports it nowhere."""
+    known = model.library
+    loaders = known.returning(Returns.DEVICE_LOADER) | known.returning(Returns.PARALLEL_LOADER)
+    return any(call.name in loaders for call in model.program.sites.values())
+
+
 def has_device_loader(model: FileModel) -> bool:
     """Whether a file makes a device loader."""
     known = model.library

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import only_returned, returned
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import same_name
 
 if TYPE_CHECKING:
@@ -137,10 +138,13 @@ def _is_length(length: cst.BaseExpression) -> bool:
 
 
 def _is_of_batch(model: FileModel, node: cst.BaseExpression, batch: str, depth: int) -> bool:
-    """The batch, or ``texts, labels = zip(*batch)`` and ``[row["ids"] for row in batch]``."""
+    """The batch, or ``texts, labels = zip(*batch)`` and ``[row["ids"] for row in batch]``.
+
+    Also a list that a loop over the batch fills.
+    """
     if not isinstance(node, cst.Name):
         return False
-    if node.value == batch:
+    if node.value == batch or (depth and _is_filled(model, node, batch, depth - 1)):
         return True
     named = [
         [part for part in walk(source) if isinstance(part, cst.Name)] if source is not None else []
@@ -295,7 +299,9 @@ def _goes_on(model: FileModel, call: CallSite) -> bool:
     return target is not None and any(same_name(one, target) for one in call.positional)
 
 
-def _is_of_turn(model: FileModel, length: cst.BaseExpression, batch: str) -> bool:
+def _is_of_turn(
+    model: FileModel, length: cst.BaseExpression, batch: str, depth: int = _DEPTH
+) -> bool:
     """Whether a length is one of what a loop over the batch goes over."""
     for part in model.within(length, cst.Name):
         for binding in model.bindings(part.value, part):
@@ -304,7 +310,7 @@ def _is_of_turn(model: FileModel, length: cst.BaseExpression, batch: str) -> boo
                 None,
             )
             if over is not None and any(
-                isinstance(one, cst.Name) and _is_of_batch(model, one, batch, _DEPTH)
+                isinstance(one, cst.Name) and _is_of_batch(model, one, batch, depth)
                 for one in walk(over.iter)
             ):
                 return True
@@ -330,16 +336,47 @@ def _hold_lengths(model: FileModel, node: cst.BaseExpression, batch: str, depth:
 
 def _is_filled_with_lengths(model: FileModel, node: cst.Name, batch: str) -> bool:
     """``lengths.append(len(x))`` in a loop over the batch."""
-    function = model.function_of(node)
     return any(
-        call.function is function
-        and isinstance(call.receiver, cst.Name)
-        and call.receiver.value == node.value
-        and len(call.positional) == 1
-        and _is_length(call.positional[0])
-        and _is_of_turn(model, call.positional[0], batch)
-        for call in model.methods("append")
+        _is_length(one) and _is_of_turn(model, one, batch) for _, one in _appended(model, node)
     )
+
+
+def _is_filled(model: FileModel, node: cst.Name, batch: str, depth: int) -> bool:
+    """``rows.append(tokenizer(text)["input_ids"])`` in a loop over the batch that pads nothing."""
+    made = list(model.made_of(node))
+    if not made or not all(_is_empty_list(model, one) for one in made):
+        return False
+    filled = list(_appended(model, node))
+    return bool(filled) and all(
+        _is_of_turn(model, one, batch, depth) and not _pads_in_turn(model, call)
+        for call, one in filled
+    )
+
+
+def _is_empty_list(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    """``[]``, ``list()``."""
+    if isinstance(node, cst.Call):
+        return not node.args and model.name(node.func) == "builtins.list"
+    return isinstance(node, cst.List) and not node.elements
+
+
+def _pads_in_turn(model: FileModel, filled: CallSite) -> bool:
+    """Whether a loop that fills a list gives each sample a length: ``padding="max_length"``."""
+    around = (one for one in model.tree.ancestors(filled.node) if isinstance(one, cst.For))
+    over = next(around, filled.node)
+    return any(
+        "pad" in words(call.last) or "padding" in call.keywords for call in model.calls_in(over)
+    )
+
+
+def _appended(model: FileModel, node: cst.Name) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
+    """What a function appends to a list, and where."""
+    function = model.function_of(node)
+    for call in model.methods("append"):
+        held = call.receiver
+        mine = call.function is function and isinstance(held, cst.Name) and held.value == node.value
+        if mine and len(call.positional) == 1:
+            yield call, call.positional[0]
 
 
 def _is_sorted(model: FileModel, node: cst.BaseExpression, batch: str) -> bool:

@@ -67,7 +67,7 @@ def _is_of_read(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH)
 
 def _is_of_turn(model: FileModel, name: cst.Name) -> bool:
     """``for row, n in zip(rows, lengths.tolist())``: one of such a list in each turn."""
-    found = [_gone_over(model, one.node) for one in model.bindings(name.value, name)]
+    found = [gone_over_by(model, one.node) for one in model.bindings(name.value, name)]
     return (
         bool(found)
         and all(one is not None and was_listed(model, one) for one in found)
@@ -76,7 +76,7 @@ def _is_of_turn(model: FileModel, name: cst.Name) -> bool:
     )
 
 
-def _gone_over(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
+def gone_over_by(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:
     """What the target of a loop, or a part of it, is taken from."""
     part = model.taken(target)
     if part is None or isinstance(part.line, cst.Assign):
@@ -123,7 +123,7 @@ def _is_of_row(model: FileModel, node: cst.Call, name: str) -> bool:
 
 def _turns(model: FileModel, target: cst.CSTNode, rest: Sequence[cst.CSTNode | None]) -> bool:
     """Whether what a loop gives a name is of a list that was read, or a row that is read then."""
-    over = _gone_over(model, target)
+    over = gone_over_by(model, target)
     if over is None or model.hot_loop(over) is None:
         return False
     return _is_hot_list(model, over) or (bool(rest) and model.value(over).is_device_tensor)

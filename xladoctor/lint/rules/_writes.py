@@ -75,7 +75,8 @@ def _by_method(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     if call.name is not None or isinstance(call.target, Function):
         return None
     if call.method == PRETRAINED:
-        once = {"is_main_process", "save_function"} & call.keywords.keys()
+        # transformers 5 takes no ``save_function``; before, it was for files that are pickled.
+        once = "is_main_process" in call.keywords or "safe_serialization" in call.keywords
         return None if once or call.has_star else call.argument(0, "save_directory")
     if call.method == "save":
         path = call.argument(0, "fp")  # of a picture or a model card, whoever made it

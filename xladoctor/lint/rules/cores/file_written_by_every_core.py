@@ -151,8 +151,8 @@ def _advice(call: CallSite) -> str:
         return "xm.save(data, path) writes once: call it on all cores"
     if call.method == PRETRAINED:
         return (
-            "of a model: save_pretrained(path, save_function=xm.save, is_main_process=...) on all "
-            "cores; of a tokenizer: under `if xm.is_master_ordinal(local=False):`"
+            "of a model: save_pretrained(path, is_main_process=...) on all cores; of a tokenizer: "
+            "under `if xm.is_master_ordinal(local=False):`"
         )
     return (
         "write it under `if xm.is_master_ordinal(local=False):` (read device values before, on all "

@@ -12,6 +12,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.knowledge import TOKENIZER_NAME
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._collate import called_by
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._loaders import DATA_LOADER, training_loop
 from xladoctor.lint.rules._reads import loop_place
@@ -64,8 +65,10 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
         if call.has_star or (workers is not None and constant(model, workers) != 0):
             continue
         loop = _trained_with(model, call)
-        dataset = call.argument(0, "dataset")
+        dataset = call.argument(0, "dataset") if loop is not None else None
         reads = _reads_files(model, dataset) if dataset is not None else None
+        if loop is not None and reads is None:
+            reads = _collates(model, call)
         if loop is None or reads is None:
             continue
         yield model.problem(
@@ -136,12 +139,26 @@ def _costs(model: FileModel, node: cst.Call, depth: int) -> tuple[cst.CSTNode, s
 
 def _of_class(model: FileModel, owner: Class) -> tuple[cst.CSTNode, str] | None:
     method = owner.methods.get("__getitem__")
-    for site in model.reached(method.node) if method is not None else ():
-        if _READS.match(site.name or ""):
-            return site.node, _READING
-        if _tokenizes(site):
-            return site.node, _TOKENIZING
+    works = (_work(site) for site in model.reached(method.node)) if method is not None else ()
+    return next(filter(None, works), None)
+
+
+def _collates(model: FileModel, loader: CallSite) -> tuple[cst.CSTNode, str] | None:
+    """What a ``collate_fn`` does for each sample of its batch, in a loop over them."""
+    given = loader.argument(6, "collate_fn")
+    for function in called_by(model, given) if given is not None else ():
+        inside = (site for site in model.reached(function.node) if model.loop(site.node))
+        found = next(filter(None, map(_work, inside)), None)
+        if found is not None:
+            return found
     return None
+
+
+def _work(site: CallSite) -> tuple[cst.CSTNode, str] | None:
+    """A call that costs time for each sample, and what it does."""
+    if _READS.match(site.name or ""):
+        return site.node, _READING
+    return (site.node, _TOKENIZING) if _tokenizes(site) else None
 
 
 def _tokenizes(site: CallSite) -> bool:

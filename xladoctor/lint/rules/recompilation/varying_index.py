@@ -16,6 +16,7 @@ from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned, bounds
 from xladoctor.lint.rules._graph_constants import graph_constants
+from xladoctor.lint.rules._listed_numbers import listed_places
 from xladoctor.lint.rules._read_numbers import was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 from xladoctor.lint.rules._rings import counted
@@ -54,14 +55,15 @@ def varying_index(model: FileModel) -> Iterator[Problem]:
             yield model.problem(
                 node,
                 f"`{name}` becomes a constant of the graph: {snippet(model, node)} makes a new "
-                f"graph {_each(loop)}, and each is compiled"
-                f"{' until they come again' if again else ''}",
+                f"graph {'in each turn' if loop.kind is LoopKind.OTHER else often(loop)}, and each "
+                f"is compiled{' until they come again' if again else ''}",
                 suggestion=_advice(node, loop),
                 related=[loop_place(model, loop)],
             )
     yield from _kept_counters(model)
     yield from _read_places(model)
     yield from _ends_of_texts(model)
+    yield from _places_of_batches(model)
 
 
 def _writes_in_turns(model: FileModel, loop: Loop) -> bool:
@@ -79,10 +81,6 @@ def _writes_in_turns(model: FileModel, loop: Loop) -> bool:
 
 def _holder(model: FileModel, call: CallSite) -> Value:
     return model.value(call.receiver if call.receiver is not None else call.node)
-
-
-def _each(loop: Loop) -> str:
-    return "in each turn" if loop.kind is LoopKind.OTHER else often(loop)
 
 
 def _advice(node: cst.BaseExpression, loop: Loop) -> str:
@@ -129,6 +127,21 @@ def _ends_of_texts(model: FileModel) -> Iterator[Problem]:
                 f"({often(loop)}, until they come again)",
                 suggestion="mark the tokens on the host, before they are moved; or compare places "
                 "with a tensor: torch.where(torch.arange(n, device=device) < length, -100, labels)",
+                related=[loop_place(model, loop)],
+            )
+
+
+def _places_of_batches(model: FileModel) -> Iterator[Problem]:
+    """``for row, place in enumerate(batch["places"]): hidden[row, place]`` of lists."""
+    for node, place in listed_places(model):
+        loop = costly_loop(model, node)
+        if loop is not None:
+            yield model.problem(
+                node,
+                f"{snippet(model, place)} is a number of the batch and a constant of the graph: "
+                f"each of its values is a new graph, and compiled ({often(loop)})",
+                suggestion="let collate_fn make a tensor of them, padded to one length, and index "
+                "with it: x.gather(1, places), or torch.where with a mask",
                 related=[loop_place(model, loop)],
             )
 

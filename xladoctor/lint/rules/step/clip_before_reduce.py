@@ -118,8 +118,9 @@ def _by_hand(model: FileModel) -> Iterator[CallSite]:
 def _by_name(model: FileModel) -> Iterator[CallSite]:
     """``utils.clip_gradients(model, 3.0)`` of a module of the program that is not there to read.
 
-    What is given no optimizer has reduced nothing before.
+    What is given no optimizer has reduced nothing before; nor has what the program reduces behind.
     """
+    by_hand = {call.function for call in model.calls(REDUCE)}
     for call in model.calls():
         said = words(call.last)
         clips = "clip" in said and said & _GRADIENTS and not said & _OTHER_CLIPS
@@ -130,14 +131,18 @@ def _by_name(model: FileModel) -> Iterator[CallSite]:
         parameters = any(
             isinstance(node, cst.Call) and model.call(node).method == "parameters" for node in given
         )
-        if Kind.OPTIMIZER not in kinds and (Kind.MODEL in kinds or parameters):
+        before = Kind.OPTIMIZER in kinds and call.function not in by_hand
+        if not before and (Kind.MODEL in kinds or parameters):
             yield call
 
 
 def _is_of_program(name: str | None) -> bool:
     """Whether a name is by its module one of the program's helpers: ``.misc``, ``lib.utils``."""
     module = (name or "").rpartition(".")[0]
-    return (name or "").startswith(".") or bool(words(module.partition(".")[0]) & _HELPERS)
+    if (name or "").startswith("."):
+        return True
+    parts = [] if module.startswith("torch.") else module.split(".")
+    return any(not words(part).isdisjoint(_HELPERS) for part in parts)
 
 
 def _scales_gradient(node: cst.CSTNode) -> bool:
@@ -237,7 +242,8 @@ def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
             "clipped before the all-reduce: each core scales by the norm of its own gradients, and "
             "the mean that is applied was clipped by none of them"
         )
-    written = "xm.optimizer_step" if step.name == OPTIMIZER_STEP else "the optimizer step"
+    spelled = {OPTIMIZER_STEP: "xm.optimizer_step", REDUCE: "xm.reduce_gradients"}
+    written = spelled.get(step.name or "", "the optimizer step")
     return (
         f"after clip_grad_norm_, which torch_xla replaces, {written}'s all-reduce is lost "
         "(measured on 2.9): each core applies its own gradients, and the models drift apart"
@@ -280,11 +286,12 @@ def _step_after(
 
 
 def _steps(model: FileModel) -> Iterator[CallSite]:
-    """The calls that reduce gradients and step, in source order; not behind DDP, which has."""
+    """The calls that reduce gradients, most to step then, in source order; not behind DDP."""
     for call in model.calls():
-        if call.name == OPTIMIZER_STEP and reduced_by_ddp(model, call) is not None:
+        reduces = call.name in {OPTIMIZER_STEP, REDUCE}
+        if reduces and reduced_by_ddp(model, call) is not None:
             continue
-        if call.name == OPTIMIZER_STEP or _runs_step(model, call) or _is_named_step(model, call):
+        if reduces or _runs_step(model, call) or _is_named_step(model, call):
             yield call
 
 
