@@ -144,6 +144,7 @@ CODES = {
     "huge-graph": ("XLA212",),
     "parallel-loader": ("XLA810",),
     "split-per-core": ("XLA448",),
+    "lost-updates": ("XLA732",),
     # No rule finds these yet.
     "mixed-devices": (),
     "rendezvous-replicas": (),
