@@ -646,3 +646,38 @@ def test_averages_and_means_read_as_often_as_the_table_of_readers_says():
         check=True,
     )
     assert done.stdout.split() == ["2", "2", "0", "2", "0"]
+
+
+@pytest.mark.xla
+@pytest.mark.filterwarnings("ignore")
+def test_metrics_of_several_classes_read_labels_and_not_scores():
+    pytest.importorskip("torch_xla")
+    pytest.importorskip("torchmetrics")
+    program = """
+        import torch, torch_xla, torchmetrics
+        from torch_xla.debug import metrics
+        device = torch_xla.device()
+        scores, known = torch.rand(8, 5, device=device), torch.zeros(8, 5, device=device).long()
+        several = torchmetrics.Accuracy(task="multiclass", num_classes=5).to(device)
+        two = torchmetrics.Accuracy(task="binary").to(device)
+        for metric, given, labels in (
+            (several, scores, known[:, 0]),
+            (several, scores.argmax(1), known[:, 0]),
+            (two, scores[:, 0], known[:, 0]),
+        ):
+            metric.update(given, labels)
+            torch_xla.sync()
+            before = metrics.metric_data("TransferFromDeviceTime")
+            metric.update(given, labels)
+            after = metrics.metric_data("TransferFromDeviceTime")
+            print(bool((after[0] if after else 0) - (before[0] if before else 0)))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PJRT_DEVICE": "CPU"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "True", "True"]

@@ -103,6 +103,26 @@ def fit(net, batches):
         error.update(net(x).detach(), y)
         mean.update(x.size(0))
 """,
+    "metrics that look for unknown labels": f"""\
+HEAD
+def fit(net, batches):
+    device = torch_xla.device()
+    net.to(device)
+    several = torchmetrics.Accuracy(task="multiclass", num_classes=5).to(device)
+    other = torchmetrics.classification.MulticlassF1Score(5).to(device)
+    two = torchmetrics.Accuracy(task="binary").to(device)
+    quiet = torchmetrics.Accuracy(task="binary", validate_args=False).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+{STEPS}
+        scores = net(x).detach()
+        several.update(scores, y)
+        several.update(scores.argmax(1), y)  # !XLA109
+        labels = scores.max(1)[1]
+        other(labels, y)  # !XLA109
+        other(scores, y)
+        two.update(scores[:, 0], y)  # !XLA109
+        quiet.update(scores[:, 0], y)
+""",
 }
 
 

@@ -21,11 +21,18 @@ if TYPE_CHECKING:
 
 _TO = "to"
 #: Metrics of torchmetrics that look for labels that they do not know, unless told not to
-#: (torchmetrics 1.9, functional/classification/stat_scores.py and confusion_matrix.py).
+#: (torchmetrics 1.9, functional/classification/stat_scores.py and confusion_matrix.py). Those of
+#: several classes do so only where the predictions are labels: given scores they read nothing
+#: (measured with torchmetrics 1.9).
 _LABELS = re.compile(
     r"(^|\.)(Binary|Multiclass|Multilabel)?(Accuracy|Precision|Recall|F1Score|FBetaScore"
     r"|Specificity|StatScores|ConfusionMatrix|JaccardIndex|CohenKappa|MatthewsCorrCoef)$"
 )
+
+
+#: What makes labels of scores, and what gives them beside their values.
+_MAKE_LABELS = frozenset({"argmax", "argmin", "argsort", "long", "int"})
+_WITH_PLACES = frozenset({"max", "min", "topk", "sort"})
 
 
 class Counting(NamedTuple):
@@ -63,7 +70,26 @@ def checks_labels(model: FileModel, call: CallSite) -> bool:
     given = {x.keyword.value: x.value for x in made.args if x.keyword is not None}
     checks = given.get("validate_args")
     unread = any(argument.star for argument in made.args)
-    return not unread and (checks is None or model.literal(checks) is True)
+    if unread or (checks is not None and model.literal(checks) is not True):
+        return False
+    task = given.get("task")
+    of_classes = "Multiclass" in name or (
+        task is not None and model.literal(task) not in {"binary", "multilabel"}
+    )
+    return not of_classes or _are_labels(model, call.positional[0])
+
+
+def _are_labels(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether predictions are labels, not scores: ``logits.argmax(1)``, ``logits.max(1)[1]``."""
+    for made in sources(model, node) or ():
+        if isinstance(made, cst.Call) and model.call(made).last in _MAKE_LABELS:
+            return True
+        if isinstance(made, cst.Attribute) and made.attr.value == "indices":
+            return True
+        picked = made.value if isinstance(made, cst.Subscript) else None
+        if isinstance(picked, cst.Call) and model.call(picked).last in _WITH_PLACES:
+            return True
+    return False
 
 
 def checks_for_nan(model: FileModel, call: CallSite) -> bool:
