@@ -212,6 +212,8 @@ READINGS = {
     ),
 }
 
+#: The largest is trained before a release (``make test-slow``).
+SOON = ["kfold_images", pytest.param("unet_mask_depth", marks=pytest.mark.slow), "ct_slices"]
 TREATED = ["kfold_images", "unet_mask_depth", "ct_slices", "lightning_tpu"]
 
 
@@ -275,7 +277,7 @@ def run_dirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.xla
 @pytest.mark.skipif(importlib.util.find_spec("torch_xla") is None, reason="needs the xla extra")
-@pytest.mark.parametrize("sample", ["kfold_images", "unet_mask_depth", "ct_slices"])
+@pytest.mark.parametrize("sample", SOON)
 def test_a_treated_program_trains_on_eight_simulated_cores(sample: str, run_dirs: Path) -> None:
     """It runs to its end, its loss falls, and after the first steps nothing is compiled."""
     report_file = run_dirs / f"{sample}.json"

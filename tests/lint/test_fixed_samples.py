@@ -229,6 +229,7 @@ def test_kfold_images_fixed_trains_on_eight_cores(tmp_path):
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_ct_slices_fixed_trains_on_eight_cores(tmp_path):
     ran = Ran(tmp_path, "ct_slices")
     losses = ran.losses(r"valid loss ([\d.]+) acc")
