@@ -121,7 +121,7 @@ def train(net, loader, optimizer):
         out = net(x)
         torch.nn.functional.cross_entropy(out, y).backward()
         xm.optimizer_step(optimizer)
-        accuracy.update(out, y)
+        accuracy.update(out.argmax(1), y)
     {lines}
 
 
@@ -148,6 +148,13 @@ def moved(made, lines, start=GROUP):
 )
 def test_a_metric_that_is_moved_still_checks_its_labels(made):
     assert "XLA109" in moved(made, "accuracy.compute()")
+
+
+def test_a_moved_metric_that_is_given_scores_reads_nothing():
+    made = "MulticlassAccuracy(10).to(device)"
+    program = MOVED.replace("out.argmax(1)", "out").replace("{made}", made)
+    program = program.replace("{lines}", "accuracy.compute()").replace("{start}", GROUP)
+    assert "XLA109" not in codes(program)
 
 
 def test_a_moved_metric_that_checks_nothing_is_left_alone():
