@@ -19,6 +19,19 @@ from xladoctor import catalogue
 from xladoctor.lint import engine, fixes, sources
 
 
+def _printed(program, **variables):
+    """What a program prints in a process of its own, with torch_xla on the CPU."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PJRT_DEVICE": "CPU", **variables},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    return done.stdout
+
+
 def _version(text):
     return tuple(int(part) for part in text.split("."))
 
@@ -182,15 +195,8 @@ def test_sixteen_bit_switches_do_what_the_table_says(variable, acts):
         tensor = torch.tensor([1.001], device=torch_xla.device())
         print(tensor.dtype, tensor.item() == 1.0)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, "PJRT_DEVICE": "CPU", variable: "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    assert done.stdout.splitlines()[-1] == f"torch.float32 {acts}"
+    printed = _printed(program, **{variable: "1"})
+    assert printed.splitlines()[-1] == f"torch.float32 {acts}"
     row = next(r for r in catalogue.table("environment")["variable"] if r["name"] == variable)
     assert (row["status"] == "deprecated") is acts
 
@@ -254,15 +260,8 @@ def test_what_the_installed_torch_xla_warns_about_and_refuses():
         except ValueError as error:
             print(error)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, "PJRT_DEVICE": "CPU"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    lines = done.stdout.splitlines()
+    printed = _printed(program)
+    lines = printed.splitlines()
     assert lines[:4] == [
         "xla_device True",
         "mark_step True",
@@ -637,15 +636,8 @@ def test_averages_and_means_read_as_often_as_the_table_of_readers_says():
                 torch_xla.sync()
             print((metrics.counter_value("aten::_local_scalar_dense") or 0) - before)
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, "PJRT_DEVICE": "CPU"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    assert done.stdout.split() == ["2", "2", "0", "2", "0"]
+    printed = _printed(program)
+    assert printed.split() == ["2", "2", "0", "2", "0"]
 
 
 @pytest.mark.xla
@@ -672,12 +664,5 @@ def test_metrics_of_several_classes_read_labels_and_not_scores():
             after = metrics.metric_data("TransferFromDeviceTime")
             print(bool((after[0] if after else 0) - (before[0] if before else 0)))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        env={**os.environ, "PJRT_DEVICE": "CPU"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
-    assert done.stdout.split() == ["False", "True", "True"]
+    printed = _printed(program)
+    assert printed.split() == ["False", "True", "True"]

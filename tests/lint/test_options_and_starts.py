@@ -15,6 +15,18 @@ import torch_xla.distributed.parallel_loader as pl
 import torch_xla.distributed.xla_multiprocessing as xmp
 import torch_xla.runtime as xr
 """
+#: The training of each core, up to its step.
+WORK = """\
+def work(index, batches):
+    net = torch.nn.Linear(4, 4).to(torch_xla.device())
+    xm.broadcast_master_param(net)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    step = 0
+    while step < 1000:
+        x, y = next(batches)
+        torch.nn.functional.mse_loss(net(x), y).backward()
+        xm.optimizer_step(sgd)
+"""
 PROGRAMS = {
     "a number of processes that a condition asks for": """\
 HEAD
@@ -56,7 +68,22 @@ def main():
         xmp.spawn(work, args=(a,))
 main()
 """,
-    "an evaluation that reads what it has reduced, then the master alone": """\
+}
+
+
+def _whole(program):
+    return program.replace("HEAD\n", HEAD).replace("WORK\n", WORK)
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_what_options_decide(program):
+    program = _whole(program)
+    asked = {"XLA401", "XLA404"}
+    assert {one for one in found(program) if one[1] in asked} == {*marks(program)}
+
+
+#: An evaluation that reads what it has reduced, then the master alone.
+EVALUATED = """\
 HEAD
 def add(xm, t):
     if xr.world_size() < 2:
@@ -72,30 +99,14 @@ def evaluate(net, batches):
 def unread(net, batches):
     total = torch.zeros(1, device=torch_xla.device())
     return add(xm, total)
-def work(index, batches):
-    net = torch.nn.Linear(4, 4).to(torch_xla.device())
-    xm.broadcast_master_param(net)
-    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
-    step = 0
-    while step < 1000:
-        x, y = next(batches)
-        torch.nn.functional.mse_loss(net(x), y).backward()
-        xm.optimizer_step(sgd)
+WORK
         torch_xla.sync()
         step += 1
         {before}
         if step % 100 == 0 and xm.is_master_ordinal():
             print(net(x).sum().item())
 xmp.spawn(work, args=(BATCHES,))
-""",
-}
-
-
-@pytest.mark.parametrize("program", list(PROGRAMS.values())[:2], ids=list(PROGRAMS)[:2])
-def test_what_options_decide(program):
-    program = program.replace("HEAD\n", HEAD)
-    asked = {"XLA401", "XLA404"}
-    assert {one for one in found(program) if one[1] in asked} == {*marks(program)}
+"""
 
 
 @pytest.mark.parametrize(
@@ -103,22 +114,13 @@ def test_what_options_decide(program):
     [("score = evaluate(net, batches)", False), ("score = unread(net, batches)", True)],
 )
 def test_a_reduction_that_all_cores_have_read_is_not_pending(before, told):
-    [*_, program] = PROGRAMS.values()
-    program = program.replace("HEAD\n", HEAD).replace("{before}", before)
+    program = _whole(EVALUATED).replace("{before}", before)
     assert ("XLA425" in codes(program)) is told
 
 
 ALONE = """\
 HEAD
-def work(index, batches):
-    net = torch.nn.Linear(4, 4).to(torch_xla.device())
-    xm.broadcast_master_param(net)
-    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
-    step = 0
-    while step < 1000:
-        x, y = next(batches)
-        torch.nn.functional.mse_loss(net(x), y).backward()
-        xm.optimizer_step(sgd)
+WORK
         {end}
         step += 1
         if step % 100 == 0 and xm.is_master_ordinal():
@@ -130,7 +132,7 @@ xmp.spawn(work, args=(BATCHES,))
 
 @pytest.mark.parametrize(("end", "told"), [("torch_xla.sync()", False), ("pass", True)])
 def test_what_the_master_alone_computes_and_reads_behind_the_end_of_the_graph(end, told):
-    program = ALONE.replace("HEAD\n", HEAD).replace("{end}", end)
+    program = _whole(ALONE).replace("{end}", end)
     assert ("XLA425" in codes(program)) is told
 
 

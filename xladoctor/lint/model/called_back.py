@@ -54,8 +54,7 @@ class CalledBack:
         """``layer.register_forward_hook(keep)``: runs with each forward pass of the module."""
         hook = _given(arguments, 0, "hook")
         if self._flow.belief.believes():
-            for function in {hook.function} if hook.function is not None else hook.functions:
-                assert function is not None
+            for function in hook.each_function:
                 self._calls.enter(None, function, hook, given_to_hook(registers, module))
 
     def data_parallel(self, arguments: Arguments) -> Value:

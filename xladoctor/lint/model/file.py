@@ -146,11 +146,10 @@ class FileModel(FileCode):
 
         A linked one first; calls also come to files beside it, which others import.
         """
-        near = next((part for part in (self, *self.linked) if part.is_here(node)), None)
-        if near is not None:
-            return near
-        beside = (part for part in self._program.parts if node in part.tree.scopes)
-        part = next(beside, self._part)
+        if self.is_here(node):
+            return self
+        parts = (*self._linked, *self._program.parts)
+        part = next((one for one in parts if node in one.tree.scopes), self._part)
         return FileModel.view(self._program, part, self.target, self.library)
 
     def imported_literal(self, node: cst.BaseExpression) -> object:

@@ -39,8 +39,7 @@ def trained_with(flow: Flow, training: Training) -> Iterator[Function]:
     """
     for call in flow.tree.calls:
         if method(call) in know.MODULE_HOOKS and call.args:
-            hook = flow.value(call.args[0].value)
-            functions = {hook.function} if hook.function is not None else hook.functions
+            functions = flow.value(call.args[0].value).each_function
             if functions and _trains_behind(flow, training, call, _DEPTH):
                 yield from functions
 

@@ -133,6 +133,11 @@ class Value:
         return self.kind is Kind.DEVICE_TENSOR
 
     @property
+    def each_function(self) -> frozenset[Function]:
+        """The functions that it may be: the one that it is, or those that it is one of."""
+        return self.functions if self.function is None else frozenset({self.function})
+
+    @property
     def inner(self) -> list[Value]:
         """What it is known to hold, at places and elsewhere."""
         return [*(self.items or ()), *([self.element] if self.element is not None else [])]

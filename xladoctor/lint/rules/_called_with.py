@@ -117,8 +117,7 @@ def misfits(
             row = next(rows, None)
             if row is not None and told.isdisjoint({method.node, *_parameters(method)}):
                 yield from _misfit(model, owner, method, row, framework)
-        for row in _rows(of):
-            yield from _calls(model, owner, row, framework)
+        yield from _calls(model, owner, of, framework)
 
 
 def _misfit(
@@ -139,15 +138,17 @@ def _misfit(
         )
 
 
-def _calls(model: FileModel, owner: Class, row: _Called, framework: str) -> Iterator[Problem]:
+def _calls(model: FileModel, owner: Class, of: str, framework: str) -> Iterator[Problem]:
     """``self._save_checkpoint(model, trial, metrics=metrics)``, which takes no metrics any more."""
-    if model.method(owner, row.name) is not None and row.name not in owner.methods:
-        return  # a class of the program between the two has it
+    rows = {row.name: row for row in _rows(of)}
     for node in walk(owner.node):
         if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
             continue
-        if node.func.attr.value != row.name or model.class_around(node) is not owner:
+        row = rows.get(node.func.attr.value)
+        if row is None or model.class_around(node) is not owner:
             continue
+        if model.method(owner, row.name) is not None and row.name not in owner.methods:
+            continue  # a class of the program between the two has it
         if not _is_its_own(model, node.func.value, row.name in owner.methods):
             continue
         if any(one.star for one in node.args) or tolerated(model, node):

@@ -93,7 +93,7 @@ def _makes_loader(model: FileModel, call: CallSite) -> bool:
 
 def _callable(model: FileModel, value: Value) -> Iterator[Function]:
     """The functions, or the ``__call__`` of the objects, that a value may be."""
-    yield from ({value.function} if value.function is not None else value.functions)
+    yield from value.each_function
     classes = {value.instance.cls} if value.instance is not None else value.classes
     for cls in classes:
         function = model.method(cls, "__call__") or model.method(cls, "torch_call")

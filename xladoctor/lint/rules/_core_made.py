@@ -55,7 +55,8 @@ def core_made(model: FileModel) -> Iterator[CoreMade]:
     torch_xla 2.9 multiplies by what it sends to the device, "the exact same graph in each replica
     to prevent hanging". What all bring from the host is data, whatever it is.
     """
-    if not any(waits_in_graph(model, call) for part in _parts(model) for call in part.calls()):
+    files = (model, *model.linked)
+    if not any(waits_in_graph(model, call) for part in files for call in part.calls()):
         return
     told: set[cst.CSTNode] = set()
     for node, target, test, inside in _made(model):
@@ -63,11 +64,6 @@ def core_made(model: FileModel) -> Iterator[CoreMade]:
         if call is not None:
             told.add(inside)
             yield CoreMade(node, test, call)
-
-
-def _parts(model: FileModel) -> Iterator[FileModel]:
-    yield model
-    yield from model.linked
 
 
 def _made(
@@ -124,11 +120,8 @@ def _traced(model: FileModel, value: cst.BaseExpression, target: _Target) -> boo
         if device is not None or like is None:
             return there
         return same_name(like, target) or model.value(like).is_device_tensor
-    return (
-        call.method in _KEEP
-        and call.receiver is not None
-        and (_traced(model, call.receiver, target))
-    )
+    kept = call.receiver if call.method in _KEEP else None
+    return kept is not None and _traced(model, kept, target)
 
 
 def _collective_behind(

@@ -197,13 +197,16 @@ def is_loaded_for(model: FileModel) -> bool:
 
 def makes_device_loader(model: FileModel) -> bool:
     """Whether any file makes one that is linted with this, also one that imports it nowhere."""
-    known = model.library
-    loaders = known.returning(Returns.DEVICE_LOADER) | known.returning(Returns.PARALLEL_LOADER)
+    loaders = _device_loaders(model)
     return any(call.name in loaders for call in model.program.sites.values())
 
 
 def has_device_loader(model: FileModel) -> bool:
     """Whether a file makes a device loader."""
+    return any(model.calls(*_device_loaders(model))) or any(model.methods("per_device_loader"))
+
+
+def _device_loaders(model: FileModel) -> frozenset[str]:
+    """The names of what makes one."""
     known = model.library
-    loaders = known.returning(Returns.DEVICE_LOADER) | known.returning(Returns.PARALLEL_LOADER)
-    return any(model.calls(*loaders)) or any(model.methods("per_device_loader"))
+    return known.returning(Returns.DEVICE_LOADER) | known.returning(Returns.PARALLEL_LOADER)

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import KNOWN_AS, LEFT_OUT, is_name
-from xladoctor.lint.model.unreached import gives_up
 from xladoctor.lint.rules._api import module_names
-from xladoctor.lint.rules._tolerated import tolerated
+from xladoctor.lint.rules._tolerated import caught_by, tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +22,6 @@ _MEANT = {
     "met": "torch_xla.debug.metrics",
     "xs": "torch_xla.distributed.spmd",
     "xp": "torch_xla.debug.profiler",
-    "torch_xla": "torch_xla",
 }
 #: What binds names, or asks for them, by their text.
 _BY_TEXT = frozenset({"exec", "globals", "locals", "vars", "dir", "builtins", "__builtins__"})
@@ -78,10 +75,8 @@ def _is_ready(model: FileModel, node: cst.Attribute) -> bool:
         if isinstance(around, cst.Annotation | cst.AssignTarget | cst.Import | cst.ImportFrom):
             return True
         if isinstance(around, cst.Try):
-            handlers = [item for item in around.handlers if not gives_up(item)]
-            caught = (part for item in handlers if item.type for part in walk(item.type))
-            names = {part.value for part in caught if isinstance(part, cst.Name)}
-            if names & _CATCH or any(item.type is None for item in handlers):
+            caught = caught_by(around)
+            if any(names is None or names & _CATCH for names in caught):
                 return True
     return tolerated(model, node)
 
@@ -89,9 +84,8 @@ def _is_ready(model: FileModel, node: cst.Attribute) -> bool:
 def _binds_otherwise(model: FileModel) -> bool:
     """Whether names may come from out of sight: by a star, by text, around a part of a program."""
     tree = model.tree
-    if not tree.imports or any("%run" in line or "%load " in line for line in model.lines):
-        return True
-    if any("%run" in line or "%load " in line for _, line in model.shell):
+    lines = (*model.lines, *(line for _, line in model.shell))
+    if not tree.imports or any("%run" in line or "%load " in line for line in lines):
         return True
     if any(
         isinstance(x, cst.ImportFrom) and isinstance(x.names, cst.ImportStar) for x in tree.imports

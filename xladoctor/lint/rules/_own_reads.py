@@ -11,6 +11,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.values import UNKNOWN
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._sources import sources
 
@@ -28,8 +29,6 @@ _LABELS = re.compile(
     r"(^|\.)(Binary|Multiclass|Multilabel)?(Accuracy|Precision|Recall|F1Score|FBetaScore"
     r"|Specificity|StatScores|ConfusionMatrix|JaccardIndex|CohenKappa|MatthewsCorrCoef)$"
 )
-
-
 #: What makes labels of scores, and what gives them beside their values.
 _MAKE_LABELS = frozenset({"argmax", "argmin", "argsort", "long", "int"})
 _WITH_PLACES = frozenset({"max", "min", "topk", "sort"})
@@ -55,17 +54,14 @@ def counting(model: FileModel) -> Iterator[Counting]:
 
 def checks_labels(model: FileModel, call: CallSite) -> bool:
     """``accuracy(predictions, labels)`` of a metric of torchmetrics that checks its arguments."""
-    metric = call.receiver if call.method in {"update", "forward"} else call.node.func
-    value = model.value(metric) if metric is not None else None
-    made = value.origin if value is not None else None
-    made_as = (value.type_name if value is not None else None) or ""
+    made, made_as = _metric(model, call)
     # torchmetrics was ``pytorch_lightning.metrics`` before.
     package, _, name = made_as.replace("lightning.pytorch.metrics.", "torchmetrics.", 1).partition(
         "."
     )
     if package != "torchmetrics" or not _LABELS.search(name) or len(call.positional) < 2:
         return False
-    if not isinstance(made, cst.Call):
+    if made is None:
         return False
     given = {x.keyword.value: x.value for x in made.args if x.keyword is not None}
     checks = given.get("validate_args")
@@ -92,19 +88,23 @@ def _are_labels(model: FileModel, node: cst.BaseExpression) -> bool:
     return False
 
 
+def _metric(model: FileModel, call: CallSite) -> tuple[cst.Call | None, str]:
+    """What makes the metric that a call updates, if it is known, and the class that it is of."""
+    metric = call.receiver if call.method in {"update", "forward"} else call.node.func
+    value = model.value(metric) if metric is not None else UNKNOWN
+    made = value.origin if isinstance(value.origin, cst.Call) else None
+    return made, value.type_name or ""
+
+
 def checks_for_nan(model: FileModel, call: CallSite) -> bool:
     """``mean.update(loss)``, or ``mean(loss)``, of a metric that looks for NaN in what it gets."""
-    metric = call.receiver if call.method in {"update", "forward"} else call.node.func
-    value = model.value(metric) if metric is not None else None
-    if value is None or not isinstance(value.origin, cst.Call):
-        return False
-    package, _, name = (value.type_name or "").partition(".")
+    node, made_as = _metric(model, call)
+    package, _, name = made_as.partition(".")
     row = _checked().get((package, name.rpartition(".")[2]))
-    made = model.call(value.origin)
-    if row is None or made.has_star:
+    if node is None or row is None or model.call(node).has_star:
         return False
     argument, off = row["unless"]
-    given = made.keywords.get(argument)
+    given = model.call(node).keywords.get(argument)
     return given is None or model.literal(given) not in {off, NotImplemented}
 
 

@@ -93,16 +93,26 @@ def _asked_for(
             yield part.args[0].value, part.args[1].value
 
 
-def _catches(node: cst.Try) -> bool:
+def caught_by(node: cst.Try) -> Iterator[set[str] | None]:
+    """The names of what each handler catches, None for a bare ``except:``.
+
+    Not of one that gives up: what is missing ends the program all the same.
+    """
     for handler in node.handlers:
-        if gives_up(handler):  # what is missing ends the program all the same
+        if gives_up(handler):
             continue
-        caught = walk(handler.type) if handler.type is not None else ()
-        names = {part.value for part in caught if isinstance(part, cst.Name)}
-        everything = handler.type is None or names & _BROAD
-        if names & _TOLERANT or (everything and not _holds_loops(node)):
-            return True
-    return False
+        if handler.type is None:
+            yield None
+        else:
+            yield {part.value for part in walk(handler.type) if isinstance(part, cst.Name)}
+
+
+def _catches(node: cst.Try) -> bool:
+    return any(
+        (names is not None and bool(names & _TOLERANT))
+        or ((names is None or bool(names & _BROAD)) and not _holds_loops(node))
+        for names in caught_by(node)
+    )
 
 
 def _holds_loops(node: cst.Try) -> bool:

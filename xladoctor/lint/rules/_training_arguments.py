@@ -84,15 +84,18 @@ def _is_trainer(model: FileModel, node: cst.BaseExpression) -> bool:
     """``self`` in a class right on the Trainer of transformers, or what such a class made."""
     owner = _itself(model, node)
     if owner is not None:
-        bases = model.library_bases(owner)
-        return bool(bases) and TRAINERS.issuperset(bases)
+        return _is_right_on_it(model, owner)
     made = the_call(model, node) if isinstance(node, cst.Name) else None
     if made is None:
         return False
-    if isinstance(made.target, Class):
-        bases = model.library_bases(made.target)
-        return bool(bases) and TRAINERS.issuperset(bases)
-    return made.name in TRAINERS
+    of_program = isinstance(made.target, Class) and _is_right_on_it(model, made.target)
+    return of_program or (not isinstance(made.target, Class) and made.name in TRAINERS)
+
+
+def _is_right_on_it(model: FileModel, owner: Class) -> bool:
+    """Whether a class stands on Trainers that ``TRAINERS`` has, and on nothing else."""
+    bases = model.library_bases(owner)
+    return bool(bases) and TRAINERS.issuperset(bases)
 
 
 def _is_kept(model: FileModel, node: cst.BaseExpression) -> bool:
@@ -108,11 +111,10 @@ def _is_handed(model: FileModel, node: cst.Name) -> bool:
     function = model.with_parameter(node)
     if function is None or function.owner is None:
         return False
-    bases = model.library_bases(function.owner)
-    if not TRAINER_CALLBACKS.isdisjoint(bases):
+    if not TRAINER_CALLBACKS.isdisjoint(model.library_bases(function.owner)):
         return function.name.startswith("on_") and function.parameters[1:2] == (node.value,)
-    on_trainer = bool(bases) and TRAINERS.issuperset(bases)
-    return on_trainer and (function.name, node.value) in _HANDED
+    handed = (function.name, node.value) in _HANDED
+    return handed and _is_right_on_it(model, function.owner)
 
 
 def _annotation(model: FileModel, node: cst.Name) -> cst.BaseExpression | None:

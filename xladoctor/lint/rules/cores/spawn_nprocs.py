@@ -15,7 +15,7 @@ from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -126,20 +126,18 @@ def _is_asked_for(model: FileModel, call: CallSite, given: cst.BaseExpression) -
     """Whether a condition says that a setting is no None here: ``if args.cores is not None:``."""
     written = model.tree.text(given).strip()
     return any(
-        _is_some(part, holds, lambda node: model.tree.text(node).strip() == written)
+        _is_some(model, written, part, holds)
         for guard in model.guards(call.node)
         for part, holds in answers(model, guard.test, when=guard.when)
         if holds is not None
     )
 
 
-def _is_some(
-    test: cst.BaseExpression, holds: bool, is_it: Callable[[cst.BaseExpression], bool]
-) -> bool:
-    """Whether a question with this answer says that something is no None."""
-    if is_it(test):
+def _is_some(model: FileModel, written: str, test: cst.BaseExpression, holds: bool) -> bool:
+    """Whether a question with this answer says that what is written so is no None."""
+    if model.tree.text(test).strip() == written:
         return holds
-    if not isinstance(test, cst.Comparison) or not is_it(test.left):
+    if not isinstance(test, cst.Comparison) or model.tree.text(test.left).strip() != written:
         return False
     [compared, *more] = test.comparisons
     if more or not is_name(compared.comparator, "None"):

@@ -156,8 +156,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     """Find ``TrainingArguments`` of programs for XLA devices with such settings."""
     files = (model, *model.linked)
     copied = any(one.holds_copy_of("transformers") for one in files)
-    copied = copied or is_own_copy(model, "transformers")
-    released = not copied
+    released = not copied and not is_own_copy(model, "transformers")
     if not model.is_xla:
         asked = [*gone_questions(model, "transformers")] if released else []
         yield from asked
