@@ -420,6 +420,29 @@ def test_a_seed_of_each_core_draws_different_weights(seed):
     assert rows(program, "XLA426") == marked(program)
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "Net(64, norm='batch', backbone_type='none')",
+        "model_cls(config)",
+        "head_cls(model_cls(config), **config.loss)",
+    ],
+)
+def test_a_class_from_elsewhere_draws_weights_whatever_says_how_it_is_built(made):
+    classes = "model_cls, head_cls = find_class(config.net), find_class(config.head)"
+    program = SEEDED.replace("import build_model", "import Net, find_class")
+    program = program.replace("SEED", classes).replace(
+        "build_model(config).to", f"{made}\n        model = model.to"
+    )
+    assert rows(program, "XLA426") == marked(program)
+
+
+@pytest.mark.parametrize("made", ["Net('base')", "Net(backbone='resnet50')", "Net(64, name='b16')"])
+def test_a_class_from_elsewhere_may_read_the_weights_that_a_text_names(made):
+    program = SEEDED.replace("import build_model", "import Net").replace("SEED", "pass")
+    assert rows(program.replace("build_model(config)", made), "XLA426") == []
+
+
 RESUMED = """
     import torch
     import torch_xla.core.xla_model as xm
@@ -568,6 +591,33 @@ def test_training_under_a_handler_is_not_ready_for_a_missing_name():
                 return 0
     """
     assert rows(program, "XLA801") == marked(program)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import torch_xla.launch",
+        "import torch_xla.launch as launcher",
+        "from torch_xla.launch import launch",
+        "from torch_xla.core.xla_model.optimizer_step import optimizer_step",
+    ],
+)
+def test_a_function_is_no_module_to_import_from(line):
+    assert rows(line + "\n", "XLA801") == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from torch_xla import launch",
+        "import torch_xla.version",
+        "from torch_xla.version import __version__",
+        "import torch_xla.test.test_utils as test_utils",
+        "import torch_xla.utils.serialization as xser",
+    ],
+)
+def test_modules_are_imported(line):
+    assert rows(line + "\n", "XLA801") == []
 
 
 def test_a_fix_does_not_write_a_name_that_another_branch_imports():

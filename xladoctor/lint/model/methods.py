@@ -374,7 +374,7 @@ def _last(func: cst.BaseExpression) -> str:
 
 
 def _makes_model(node: cst.BaseExpression) -> bool:
-    """``get_model(args)``: a function of another file whose name says that it makes a model.
+    """``get_model(args)``, ``model_cls(args)``: a name of another file says that a model is made.
 
     Or a class of a module that is imported with a star: what is moved whole is a model there too.
     """
@@ -383,7 +383,8 @@ def _makes_model(node: cst.BaseExpression) -> bool:
     last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
     if not isinstance(last, cst.Name):
         return False
-    named = last.value.lower().endswith(("model", "net"))
+    name = last.value.lower().removesuffix("_cls").removesuffix("_class")
+    named = name.endswith(("model", "net"))
     return named or (last is node.func and _is_class_name(last.value))
 
 

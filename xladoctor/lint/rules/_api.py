@@ -42,10 +42,11 @@ class Entry:
     no_fix: str = ""
     always: str | None = None
     never: bool = False
+    no_module: bool = False
 
     def removed(self, target: tuple[int, ...]) -> bool:
         """Whether the target version lacks the name."""
-        if self.never:
+        if self.never or self.no_module:
             return True
         return self.removed_in is not None and target >= version(self.removed_in)
 
@@ -101,6 +102,22 @@ def _never_had(dotted: str) -> Entry | None:
     return Entry(dotted, "function", advice=advice, no_fix="the meaning is a guess", never=True)
 
 
+def _is_no_module(dotted: str) -> Entry | None:
+    """A row for what is imported as a module and is a function, or another name, of one."""
+    module, _, name = dotted.rpartition(".")
+    known = module_names()
+    unlisted = dotted in known or dotted in catalogue.table("names")["unlisted"]
+    if unlisted or name not in known.get(module, ()):
+        return None
+    return Entry(
+        dotted,
+        "module",
+        advice=f"from {module} import {name}",
+        no_fix="what is taken from it is not there",
+        no_module=True,
+    )
+
+
 def never_reached(model: FileModel, node: cst.CSTNode, entry: Entry) -> bool:
     """Whether ``hasattr`` of a name that no release had keeps a use of it from ever running."""
     module, _, name = entry.old.rpartition(".")
@@ -142,11 +159,11 @@ def imported(model: FileModel) -> Iterator[tuple[cst.ImportAlias, str, Entry]]:
             if isinstance(statement.names, cst.ImportStar) or statement.relative:
                 continue
             module = model.tree.text(statement.module).strip() if statement.module else ""
-            found = [(alias, f"{module}.{_alias_name(alias)}") for alias in statement.names]
+            names = [(alias, f"{module}.{_alias_name(alias)}", module) for alias in statement.names]
         else:
-            found = [(alias, _alias_name(alias)) for alias in statement.names]
-        for alias, dotted in found:
-            entry = entry_for(dotted)
+            names = [(alias, _alias_name(alias), _alias_name(alias)) for alias in statement.names]
+        for alias, dotted, module in names:
+            entry = entry_for(dotted) or _is_no_module(module)
             if entry is not None:
                 yield alias, dotted, entry
 

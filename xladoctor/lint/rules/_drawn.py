@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _COMES_WITH = frozenset(
     {"pretrained", "weights", "checkpoint", "ckpt", "path", "load", "resume", "init", "state"}
 )
+#: Words in the names of arguments whose texts may say which weights, not only how it is built.
+_SAYS_WHICH = frozenset(
+    {"model", "name", "arch", "architecture", "backbone", "encoder", "decoder", "variant",
+     "version", "size", "source", "url", "file", "dir", "id"}
+)  # fmt: skip
 #: Words in the names of functions that read a model with its weights.
 _GIVES_WEIGHTS = frozenset({"load", "loaded", "pretrained", "restore", "resume", "checkpoint"})
 #: What makes new models in libraries, unless it is asked for pretrained ones.
@@ -112,16 +117,24 @@ def _puts_together(model: FileModel, node: cst.Call) -> bool:
 
 
 def _of_a_class(model: FileModel, node: cst.Call) -> bool:
-    """Whether a call makes an object, by how its name is written."""
-    return model.call(node).written[:1].isupper()
+    """Whether a call makes an object, by how its name is written: ``Net()``, ``net_cls()``."""
+    written = model.call(node).written
+    return written[:1].isupper() or written.endswith(("_cls", "_class"))
 
 
 def _names_weights(model: FileModel, node: cst.Call) -> bool:
-    """``Net("base")``, ``Net(config, checkpoint=path)``: it may come with its weights."""
-    given = [argument.keyword.value for argument in node.args if argument.keyword is not None]
-    if any(set(re.split(r"[_\d]+", name)) & _COMES_WITH for name in given):
-        return True
-    return any(isinstance(model.literal(argument.value), str) for argument in node.args)
+    """``Net("base")``, ``Net(config, checkpoint=path)``: it may come with its weights.
+
+    ``Net(norm="batch", backbone_type="none")`` says how it is built.
+    """
+    for argument in node.args:
+        said = None if argument.keyword is None else re.split(r"[_\d]+", argument.keyword.value)
+        if said is not None and _COMES_WITH.intersection(said):
+            return True
+        which = said is None or (said[-1] != "type" and bool(_SAYS_WHICH.intersection(said)))
+        if which and isinstance(model.literal(argument.value), str):
+            return True
+    return False
 
 
 def may_draw(model: FileModel, node: cst.Call) -> bool:

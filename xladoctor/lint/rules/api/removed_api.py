@@ -117,6 +117,8 @@ def _asks_again(model: FileModel, handler: cst.ExceptHandler) -> bool:
 
 def _message(dotted: str, entry: Entry) -> str:
     what = dotted if entry.kind == "module" or dotted == entry.old else entry.old
+    if entry.no_module:
+        return f"{entry.old} is no module: the import fails"
     if entry.never:
         return f"{what} does not exist, and never did: this fails when it runs"
     if entry.old == "torch_xla_py":
