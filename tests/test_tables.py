@@ -159,7 +159,10 @@ def test_api_table_is_true_of_the_installed_torch_xla(monkeypatch):
         removed = "never" in row or (
             "removed_in" in row and installed >= _version(row["removed_in"])
         )
-        if _has(row["old"]) == removed:
+        if row.get("stub"):
+            with pytest.raises(RuntimeError, match="removed"):
+                _found(row["old"])(torch.eye(2), torch.eye(2))
+        elif _has(row["old"]) == removed:
             wrong.append((row["old"], "should be gone" if removed else "should be there"))
         wrong += (
             [

@@ -16,7 +16,7 @@ from xladoctor.lint.model.loops import Entry, OnXla
 from xladoctor.lint.model.trials import asks_for_script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.devices import Devices
@@ -58,12 +58,8 @@ class Entries:
         alone: set[cst.Module] = set()  # start one process, which is no other file's either
         for call in self._tree.calls:
             name = self._names.resolve(call.func) or ""
-            place = 0
-            if name == know.PARTIAL and call.args:  # ``Thread(target=partial(xmp.spawn, run))``
-                name, place = self._names.resolve(call.args[0].value) or "", 1
-            if name in know.SPAWNERS:
-                target = given(call, place, know.SPAWNERS[name])
-                function = self._flow.value(target).function if target is not None else None
+            if call in self._spawned:
+                function = self._spawned[call]
                 if self._single(call):
                     alone.add(self._tree.module_of(call))
                 elif function is not None:
@@ -108,6 +104,25 @@ class Entries:
             *self._of_each_core(found),
             *(Entry(function, None) for function in started),
         ]
+
+    @functools.cached_property
+    def _spawned(self) -> Mapping[cst.Call, Function | None]:
+        """Calls that start cores, to the function they start, as far as that is known."""
+        found: dict[cst.Call, Function | None] = {}
+        for call in self._tree.calls:
+            name, place = self._names.resolve(call.func) or "", 0
+            if name == know.PARTIAL and call.args:  # ``Thread(target=partial(xmp.spawn, run))``
+                name, place = self._names.resolve(call.args[0].value) or "", 1
+            if name in know.SPAWNERS:
+                target = given(call, place, know.SPAWNERS[name])
+                found[call] = self._flow.value(target).function if target is not None else None
+        return found
+
+    @functools.cached_property
+    def alone(self) -> frozenset[Function]:
+        """Functions that are started on one core: ``xmp.spawn(train, nprocs=1)``."""
+        started = (one for call, one in self._spawned.items() if self._single(call))
+        return frozenset(one for one in started if one is not None)
 
     def _by_ignite(self, call: cst.Call) -> Function | None:
         """``parallel.run(train)`` in a file for XLA devices, unless for another backend."""

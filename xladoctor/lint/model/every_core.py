@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import frameworks, gpu_programs
 from xladoctor.lint.model.loops import Entry, OnXla
 from xladoctor.lint.model.started_if import StartedIf
 from xladoctor.lint.model.syntax import Class, Function
@@ -64,7 +65,46 @@ class EveryCore:
                     continue
                 found[place] = entry
                 queue.extend(self._next(place))
+        for function in self._asking:
+            queue = [function] if function not in found else []
+            while queue:
+                place = queue.pop()
+                if place not in found:
+                    found[place] = Entry(function, None)
+                    queue.extend(self._next(place))
         return found
+
+    @functools.cached_property
+    def _asking(self) -> Sequence[Function]:
+        """What other files call, and asks which core it is: ``if not self.is_master: return``.
+
+        Who asks is one of several.
+        """
+        asking = {
+            self._tree.function_of(call)
+            for call in self._tree.calls
+            if any(guard.master is not None for guard in self._around(call))
+        }
+        names = self._flow.names
+        gpus = (
+            *gpu_programs.moves_to_gpu(self._tree, names),
+            *gpu_programs.needs_gpu(self._tree, names),
+        )
+        asking -= {
+            self._tree.function_of(call)
+            for call in (gpus if asking else ())
+            if gpu_programs.is_always(self._tree, call)
+        }
+        return [
+            function
+            for function in self._tree.functions.values()
+            if function in asking
+            and self._flow.belief.believes(function.node)
+            and function.outer is None
+            and function not in self._entries.alone
+            and not (function.name in frameworks.NOT_ON_XLA and function.owner is not None)
+            and not self._flow.callers(function)
+        ]
 
     def _begun(self, entry: Entry) -> Iterator[Function | cst.Module]:
         """Where each core begins: in a function, or with a script and the modules it imports.

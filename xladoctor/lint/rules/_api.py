@@ -43,6 +43,12 @@ class Entry:
     always: str | None = None
     never: bool = False
     no_module: bool = False
+    stub: bool = False
+
+    @property
+    def package(self) -> str:
+        """Whose name it is: that of torch_xla, or of the torch of the same release."""
+        return self.old.partition(".")[0]
 
     def removed(self, target: tuple[int, ...]) -> bool:
         """Whether the target version lacks the name."""

@@ -1,4 +1,4 @@
-"""XLA801: a name that the torch_xla to lint for no longer has, or never had."""
+"""XLA801: a name that torch_xla, or the torch of its release, no longer has or never had."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from xladoctor.lint.rules._api import import_fix, imported, never_reached, repla
 from xladoctor.lint.rules._lost_backends import lost_backends
 from xladoctor.lint.rules._never_imported import never_imported
 from xladoctor.lint.rules._tolerated import tolerated
+from xladoctor.lint.rules._torch_gone import lost_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +29,10 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
     """Find names that were removed; an import that fails is reported once, not at every use."""
     yield from lost_backends(model)
     yield from never_imported(model)
+    yield from lost_arguments(model)
     reported: set[str] = set()
     for alias, dotted, entry in imported(model):
-        if not entry.removed(model.target):
+        if not _is_lost(model, entry):
             continue
         reported.add(dotted)
         off = _turns_xla_off(model, alias)
@@ -41,7 +43,7 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
         message = _message(dotted, entry) + (_FALLS_BACK if off else "")
         yield model.problem(alias, message, suggestion=_advice(dotted, entry), fix=fix)
     for node, dotted, entry in uses(model):
-        if not entry.removed(model.target):
+        if not _is_lost(model, entry):
             continue
         dead = never_reached(model, node, entry)
         ready = not dead and tolerated(model, node)
@@ -60,6 +62,11 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
                 f"{entry.old} does not exist, and never did: hasattr is false, this never runs"
             )
         yield model.problem(node, message, suggestion=_advice(dotted, entry), fix=fix)
+
+
+def _is_lost(model: FileModel, entry: Entry) -> bool:
+    """Whether the target lacks a name; of torch in programs for XLA devices alone."""
+    return entry.removed(model.target) and (entry.package != "torch" or model.is_xla)
 
 
 def _turns_xla_off(model: FileModel, alias: cst.ImportAlias) -> bool:
@@ -123,7 +130,7 @@ def _message(dotted: str, entry: Entry) -> str:
         return f"{what} does not exist, and never did: this fails when it runs"
     if entry.old == "torch_xla_py":
         return f"{what} is not part of torch_xla any more: the import fails"
-    return f"{what} was removed in torch_xla {entry.removed_in}: this fails when it runs"
+    return f"{what} was removed in {entry.package} {entry.removed_in}: this fails when it runs"
 
 
 def _advice(dotted: str, entry: Entry) -> str:
