@@ -87,12 +87,25 @@ def entries(
             else:
                 yield from entries(model, argument.value, depth - 1)
     elif isinstance(node, cst.Name | cst.Attribute):
-        yield from _added(model, node, depth)
-        for made in sources(model, node) or ():
-            if made is not node:
-                yield from entries(model, made, depth - 1)
+        gone = set(_taken_out(model, node))
+        made = [one for one in sources(model, node) or () if one is not node]
+        all_ways = (_added(model, node, depth), *(entries(model, one, depth - 1) for one in made))
+        yield from (one for way in all_ways for one in way if one[0] not in gone)
     elif isinstance(node, cst.Subscript):
         yield from _of_key(model, node, depth)
+
+
+def _taken_out(model: FileModel, node: cst.Name | cst.Attribute) -> Iterator[str]:
+    """``del settings["devices"]`` of the same function."""
+    text, function = _spelled(model, node), model.function_of(node)
+    for line in model.nodes(cst.Del):
+        targets = line.target
+        parts = [x.value for x in targets.elements] if isinstance(targets, cst.Tuple) else [targets]
+        for place in parts:
+            named = isinstance(place, cst.Subscript) and _spelled(model, place.value) == text
+            if isinstance(place, cst.Subscript) and named and model.function_of(line) is function:
+                key = key_of(model, place)
+                yield from () if key is None else (key,)
 
 
 def _of_key(

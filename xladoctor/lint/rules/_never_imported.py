@@ -22,6 +22,7 @@ _MEANT = {
     "met": "torch_xla.debug.metrics",
     "xs": "torch_xla.distributed.spmd",
     "xp": "torch_xla.debug.profiler",
+    "xenv": "torch_xla.core.xla_env_vars",
 }
 #: What binds names, or asks for them, by their text.
 _BY_TEXT = frozenset({"exec", "globals", "locals", "vars", "dir", "builtins", "__builtins__"})
@@ -71,8 +72,12 @@ def _is_meant(model: FileModel, node: cst.Attribute, name: str) -> bool:
 
 def _is_ready(model: FileModel, node: cst.Attribute) -> bool:
     """Whether the line is no harm: written, an annotation, or in a ``try`` that knows of it."""
+    within = False  # ``os.environ[xenv.ORDINAL] = ...`` reads it
     for around in model.tree.ancestors(node):
-        if isinstance(around, cst.Annotation | cst.AssignTarget | cst.Import | cst.ImportFrom):
+        within = within or isinstance(around, cst.SubscriptElement)
+        if isinstance(around, cst.AssignTarget) and not within:
+            return True
+        if isinstance(around, cst.Annotation | cst.Import | cst.ImportFrom):
             return True
         if isinstance(around, cst.Try):
             caught = caught_by(around)

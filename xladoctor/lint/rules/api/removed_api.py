@@ -12,7 +12,7 @@ from xladoctor.lint.rules._api import import_fix, imported, never_reached, repla
 from xladoctor.lint.rules._lost_backends import lost_backends
 from xladoctor.lint.rules._never_imported import never_imported
 from xladoctor.lint.rules._tolerated import tolerated
-from xladoctor.lint.rules._torch_gone import lost_arguments
+from xladoctor.lint.rules._unknown_arguments import unknown_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
     """Find names that were removed; an import that fails is reported once, not at every use."""
     yield from lost_backends(model)
     yield from never_imported(model)
-    yield from lost_arguments(model)
+    yield from unknown_arguments(model)
     reported: set[str] = set()
     for alias, dotted, entry in imported(model):
         if not _is_lost(model, entry):

@@ -8,9 +8,10 @@ import libcst as cst
 
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._cores import differs, entry_places, every_core
 from xladoctor.lint.rules._equal import last_seed, seeded
 from xladoctor.lint.rules._exact import reads
+from xladoctor.lint.rules._loaders import SAMPLER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +45,7 @@ def sampler_coverage(model: FileModel) -> Iterator[Problem]:
     """Find splits into training and test data that every core draws without a common seed."""
     if model.spmd or not model.multi_core or not model.is_xla:
         return
+    yield from _samplers(model)
     for call in (*model.calls(*_SPLITS, *_ORDERS, *_SHUFFLES), *_of_datasets(model)):
         if not _is_drawn(model, call) or model.hot_loop(call.node) is not None:
             continue
@@ -58,6 +60,21 @@ def sampler_coverage(model: FileModel) -> Iterator[Problem]:
             "(random_state=0 of sklearn's, seed=0 of datasets')",
             related=entry_places(model, entry),
         )
+
+
+def _samplers(model: FileModel) -> Iterator[Problem]:
+    """``DistributedSampler(data, seed=rank)``: each core's share is of another order."""
+    for call in model.calls(SAMPLER):
+        seed, shuffle = call.argument(4, "seed"), call.argument(3, "shuffle")
+        if seed is None or (shuffle is not None and model.literal(shuffle) is False):
+            continue
+        if differs(model, seed) or model.value(seed).local:
+            yield model.problem(
+                seed,
+                "every core shuffles with a seed of its own and takes its share of that order: "
+                "some samples come to several cores in an epoch, others to none",
+                suggestion="give all cores one seed",
+            )
 
 
 def _of_datasets(model: FileModel) -> Iterator[CallSite]:

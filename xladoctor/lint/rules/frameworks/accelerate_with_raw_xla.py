@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 
@@ -25,16 +26,17 @@ def accelerate_with_raw_xla(model: FileModel) -> Iterator[Problem]:
     prepared = set(_prepared(model))
     for call in model.calls(OPTIMIZER_STEP, _LOADER):
         first = call.argument(0)
-        if not isinstance(first, cst.Name) or first.value not in prepared:
+        named = dotted_text(first) if first is not None else None
+        if named is None or named not in prepared:
             continue
         if call.name == _LOADER:
             what, instead = "moves its batches to the device", "iterate over it as it is"
         else:
             what = "reduces the gradients over the cores in its step()"
-            instead = f"{first.value}.step()"
+            instead = f"{named}.step()"
         yield model.problem(
             call.node,
-            f"`{first.value}` was prepared by Accelerate and {what}: this does it a second time",
+            f"`{named}` was prepared by Accelerate and {what}: this does it a second time",
             suggestion=instead,
         )
 
@@ -46,7 +48,5 @@ def _prepared(model: FileModel) -> Iterator[str]:
         if not isinstance(parent, cst.Assign):
             continue
         target = parent.targets[0].target
-        if isinstance(target, cst.Name):
-            yield target.value
-        elif isinstance(target, cst.Tuple):
-            yield from (e.value.value for e in target.elements if isinstance(e.value, cst.Name))
+        parts = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]
+        yield from (named for part in parts if (named := dotted_text(part)) is not None)

@@ -13,7 +13,7 @@ from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant, default_of
 from xladoctor.lint.rules._fabric_launch import apart
-from xladoctor.lint.rules._given import given
+from xladoctor.lint.rules._given import entries, given
 from xladoctor.lint.rules._lightning import (
     CLASSES,
     FROM_OPTIONS,
@@ -93,6 +93,7 @@ _REFUSED = (16, "16", "16-mixed", "bf16", "bf16-mixed", 64, "64", "64-true")
 #: Names that settings for a Trainer have beside its accelerator.
 _OF_TRAINERS = frozenset({"devices", "precision", "strategy", "max_epochs", "max_steps", "logger",
                           "callbacks", "gradient_clip_val", "accumulate_grad_batches"})  # fmt: skip
+_CORES = frozenset({"tpu_cores", "num_tpu_cores"})
 #: Strategies for other devices, by name and class (Lightning 2.6, accelerator_connector.py).
 _ELSEWHERE = re.compile(r"^(ddp|dp$|fsdp|deepspeed|bagua|horovod|modelparallel)")
 _CLASSES_ELSEWHERE = ("DDPStrategy", "FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
@@ -131,18 +132,21 @@ def _written(model: FileModel) -> Iterator[dict[str, cst.BaseExpression]]:
 
     ``cfg["trainer"].update(...)`` of a configuration that is a module, for one.
     """
-    for node in model.nodes(cst.Dict):
-        named = {
-            model.literal(one.key): one.value
-            for one in node.elements
-            if isinstance(one, cst.DictElement)
+    named = {}
+    for line in model.nodes(cst.Assign):
+        target = line.targets[0].target
+        if isinstance(target, cst.Name):
+            named[line.value] = target
+    calls = [call.node for call in model.calls("builtins.dict")]
+    for node in (*model.nodes(cst.Dict), *calls):
+        settings = {
+            name: value
+            for name, value in entries(model, named.get(node, node))
+            if not model.is_here(value) or model.on_xla(value) is not OnXla.NO
         }
-        settings = {name: value for name, value in named.items() if isinstance(name, str)}
-        if _asks_for_tpu(model, settings) and settings.keys() & _OF_TRAINERS:
+        asks = _asks_for_tpu(model, settings) or settings.keys() & _CORES
+        if asks and settings.keys() & _OF_TRAINERS:
             yield settings
-    for call in model.calls("builtins.dict"):
-        if _asks_for_tpu(model, call.keywords) and call.keywords.keys() & _OF_TRAINERS:
-            yield dict(call.keywords)
 
 
 def _refused(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from xladoctor import catalogue
 from xladoctor.lint.model import LoopKind, OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._moved_states import moved_counts
 from xladoctor.lint.rules._reads import loop_place
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 @rule("XLA110")
 def syncing_optimizer(model: FileModel) -> Iterator[Problem]:
-    """Find optimizers that were measured to read values on the host."""
+    """Find optimizers that were measured to read values on the host, or are made to."""
     if not model.is_xla:
         return
+    yield from moved_counts(model)
     loops = [loop for part in (model, *model.linked) for loop in part.loops]
     loop = next((loop for loop in loops if loop.kind is LoopKind.STEP), None)
     if loop is None:

@@ -28,6 +28,13 @@ def autocast_misuse(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(*_OWN):
         if model.on_xla(call.node) is not OnXla.YES:
             continue
+        if _without_device(model, call):
+            yield model.problem(
+                call.node,
+                "torch_xla.amp.autocast takes the device first, since 2.1: this raises",
+                suggestion='torch.autocast("xla", dtype=torch.bfloat16)',
+            )
+            continue
         yield model.problem(
             call.node,
             "torch_xla.amp.autocast works on TPU alone: on any other XLA device, a run on the CPU "
@@ -48,6 +55,12 @@ def autocast_misuse(model: FileModel) -> Iterator[Problem]:
             )
     for call in (*model.calls(*_OWN), *model.calls(*_TORCH)):
         yield from _backward_inside(model, call)
+
+
+def _without_device(model: FileModel, call: CallSite) -> bool:
+    """``autocast()``, ``autocast(True)``, ``autocast(enabled=use_amp)``, as torch.cuda's."""
+    given = call.argument(0, "device")
+    return not call.has_star and (given is None or isinstance(model.literal(given), bool))
 
 
 def _for_xla(model: FileModel, call: CallSite) -> bool:

@@ -1,0 +1,110 @@
+"""Keywords that functions of torch and torch_xla do not take, or no longer."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor import catalogue
+from xladoctor.lint.rules._api import version
+from xladoctor.lint.rules._constants import of_class
+from xladoctor.lint.rules._given import entries, given
+from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._tolerated import tolerated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+
+
+@functools.cache
+def _parameters() -> Mapping[str, frozenset[str]]:
+    """Function to the keywords that it takes (``tables/parameters.toml``)."""
+    rows = catalogue.table("parameters")["function"]
+    return {row["of"]: frozenset(row["names"]) for row in rows}
+
+
+def unknown_arguments(model: FileModel) -> Iterator[Problem]:
+    """``StepLR(optimizer, 1, verbose=True)``, ``DataLoader(data, droplast=True)``: TypeError.
+
+    Also where a class of settings says which scheduler it is, and with what
+    (``config.scheduler(optimizer, **config.scheduler_params)``).
+    """
+    if not model.is_xla:
+        return
+    newest = version(catalogue.table("parameters")["torch_xla"])[:2]
+    for call in model.calls():
+        made = _known(model, call)
+        if made is None:
+            continue
+        for name, value in _given(model, call).items():
+            lost = _lost(made, name)
+            late = lost is None or model.target < version(lost["removed_in"])
+            if name in _parameters()[made] or (late and model.target < newest):
+                continue
+            if not tolerated(model, call.node):
+                yield _problem(model, call, made, name, value)
+
+
+def _lost(made: str, name: str) -> Mapping[str, str] | None:
+    """The row of what older releases took."""
+    rows = catalogue.table("api")["argument"]
+    return next((row for row in rows if made in row["of"] and row["name"] == name), None)
+
+
+def _problem(
+    model: FileModel, call: CallSite, made: str, name: str, value: cst.BaseExpression
+) -> Problem:
+    lost = _lost(made, name)
+    since = "" if lost is None else f" since torch {lost['removed_in']}"
+    close = difflib.get_close_matches(name, _parameters()[made], n=1, cutoff=0.75)
+    advice = f"write {close[0]}" if close else "leave it out"
+    own = any(argument.value is value for argument in call.node.args)
+    holder = call.node if own else _holder(model, value)
+    edit = model.remove_argument(holder, value) if lost is not None and holder else None
+    here = model.is_here(value)
+    return model.problem(
+        value if here else call.node,
+        f"{made.rpartition('.')[2]} has no {name}{since}: this raises TypeError",
+        suggestion=advice if lost is None else lost["advice"],
+        related=[] if own or not here else [model.place(call.node, "given to it here")],
+        fix=model.fix(f"Leave {name} out", edit, safe=True),
+    )
+
+
+def _holder(model: FileModel, value: cst.BaseExpression) -> cst.Call | None:
+    """``dict(verbose=True)`` around a value."""
+    argument = model.parent(value)
+    call = model.parent(argument) if isinstance(argument, cst.Arg) else None
+    return call if isinstance(call, cst.Call) else None
+
+
+def _known(model: FileModel, call: CallSite) -> str | None:
+    """The name of what a call calls, if its parameters are known; also through a setting."""
+    if call.target is not None:
+        return None
+    func = call.node.func
+    if call.name is not None or not isinstance(func, cst.Name | cst.Attribute):
+        return call.name if call.name in _parameters() else None
+    ways = [*_of_settings(model, func), *(sources(model, func) or ())]
+    return next((name for way in ways if (name := model.name(way)) in _parameters()), None)
+
+
+def _given(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
+    """What a call is given by name, with the dictionaries of classes of settings."""
+    found = given(model, call)
+    for argument in call.node.args:
+        for made in _of_settings(model, argument.value) if argument.star == "**" else ():
+            found |= dict(entries(model, made))
+    return found
+
+
+def _of_settings(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What the classes of the file give ``config.scheduler`` in their bodies."""
+    if isinstance(node, cst.Attribute):
+        written = (of_class(cls.node, node.attr.value) for cls in model.classes)
+        yield from (one for one in written if one is not None)
