@@ -12,7 +12,7 @@ from xladoctor.lint.rules._environment import key_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import Class, FileModel
+    from xladoctor.lint.model import CallSite, Class, FileModel
 
 #: Parsers that make objects of the classes that they are given, of what the command line says.
 PARSERS = ("transformers.HfArgumentParser", "trl.TrlParser", "trl.H4ArgumentParser")
@@ -66,10 +66,27 @@ def option_defaults(model: FileModel) -> Iterator[tuple[str, cst.BaseExpression]
     Yields:
         One for each flag of an option, as the parsed settings call it.
     """
+    for name, call in _options(model):
+        if "default" in call.keywords:
+            yield name, call.keywords["default"]
+
+
+def is_required(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether the command line has to say what ``args.model`` is, so that it is never None."""
+    if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
+        return False
+    given = [
+        call.keywords.get("required") for name, call in _options(model) if name == node.attr.value
+    ]
+    return bool(given) and all(one is not None and model.literal(one) is True for one in given)
+
+
+def _options(model: FileModel) -> Iterator[tuple[str, CallSite]]:
+    """Each flag of the options that a file declares, as the parsed settings call it."""
     for call in model.methods("add_argument"):
         for flag in map(model.literal, call.positional):
-            if isinstance(flag, str) and "default" in call.keywords:
-                yield flag.lstrip("-").replace("-", "_"), call.keywords["default"]
+            if isinstance(flag, str):
+                yield flag.lstrip("-").replace("-", "_"), call
 
 
 def _parsed(model: FileModel) -> Iterator[Class]:

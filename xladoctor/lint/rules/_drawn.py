@@ -12,6 +12,7 @@ from xladoctor.lint.model import Class, Function, walk
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.knowledge import MODULE_HOLDERS
 from xladoctor.lint.model.words import words
+from xladoctor.lint.rules._constants import is_required
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._heads import is_weighted, new_head
 
@@ -244,6 +245,16 @@ def _only_pretrained(model: FileModel, cls: Class) -> bool:
     return loads and not any(
         is_weighted(call.name) or new_head(model, call) is not None or _is_new(model, call)
         for call in calls
+    )
+
+
+def never_asked(model: FileModel, call: CallSite) -> bool:
+    """``if args.path: net = load(args.path)``, ``else: net = Net()``, and the path is required."""
+    makers = [call.node, *(makers_of(model, call.receiver) if call.method == "to" else ())]
+    return any(
+        not guard.when and is_required(model, guard.test)
+        for maker in makers
+        for guard in model.guards(maker)
     )
 
 

@@ -15,7 +15,13 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core
-from xladoctor.lint.rules._drawn import makers_of, makes_model, may_draw, surely_draws
+from xladoctor.lint.rules._drawn import (
+    makers_of,
+    makes_model,
+    may_draw,
+    never_asked,
+    surely_draws,
+)
 from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded, sometimes
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._handed_over import handed_over
@@ -70,6 +76,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
                 related=entry_places(model, entry),
             )
         entry = every_core(model, call.node, in_turn=True) if made else None
+        if entry is not None and never_asked(model, call):
+            continue
         seed = last_seed(model, call, seeds) if entry is not None else None
         if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue

@@ -10,7 +10,7 @@ from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._arity import items_of, misfit, takes_any
-from xladoctor.lint.rules._cores import starts_anew
+from xladoctor.lint.rules._cores import is_main, starts_anew
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -26,6 +26,14 @@ _LAUNCH = "torch_xla.launch"
 def spawn_target(model: FileModel) -> Iterator[Problem]:
     """Find targets that cannot be pickled and targets whose parameters do not fit."""
     for call in model.calls(_SPAWN, _LAUNCH):
+        if _comes_again(model, call):
+            yield model.problem(
+                call.node,
+                "each new process reads this file again and comes to this line: RuntimeError, "
+                "for it is still starting",
+                suggestion='if __name__ == "__main__": around it',
+            )
+            continue
         target = call.argument(0, "fn")
         called = _called_at_once(model, target)
         if target is not None and called is not None:
@@ -66,6 +74,22 @@ def spawn_target(model: FileModel) -> Iterator[Problem]:
                 "the cores: PicklingError",
                 suggestion="define the function at the top of the file",
             )
+
+
+def _comes_again(model: FileModel, call: CallSite) -> bool:
+    """Whether the processes are started by the top of a script, with no ``if __name__`` around.
+
+    Notebooks, and scripts that were one, have no file to read.
+    """
+    if not starts_anew(model, call) or model.shell or "get_ipython" in model.text:
+        return False
+    calls = [call] if call.function is None else [*model.callers(call.function)]
+    return any(
+        one.function is None
+        and model.is_here(one.node)
+        and not any(is_main(model, guard) for guard in model.guards(one.node))
+        for one in calls
+    )
 
 
 def _called_at_once(model: FileModel, target: cst.BaseExpression | None) -> str | None:
