@@ -344,7 +344,8 @@ def test_nothing_is_written_to_the_null_device():
             quiet = open(os.devnull, "w")
             other = open("/dev/null", "w")
 
-        xmp.spawn(worker)
+        if __name__ == "__main__":
+            xmp.spawn(worker)
     """
     assert codes(program) == []
 

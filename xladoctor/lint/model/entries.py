@@ -58,8 +58,8 @@ class Entries:
         alone: set[cst.Module] = set()  # start one process, which is no other file's either
         for call in self._tree.calls:
             name = self._names.resolve(call.func) or ""
-            if call in self._spawned:
-                function = self._spawned[call]
+            if call in self.starts:
+                function = self.starts[call]
                 if self._single(call):
                     alone.add(self._tree.module_of(call))
                 elif function is not None:
@@ -106,7 +106,7 @@ class Entries:
         ]
 
     @functools.cached_property
-    def _spawned(self) -> Mapping[cst.Call, Function | None]:
+    def starts(self) -> Mapping[cst.Call, Function | None]:
         """Calls that start cores, to the function they start, as far as that is known."""
         found: dict[cst.Call, Function | None] = {}
         for call in self._tree.calls:
@@ -121,7 +121,7 @@ class Entries:
     @functools.cached_property
     def alone(self) -> frozenset[Function]:
         """Functions that are started on one core: ``xmp.spawn(train, nprocs=1)``."""
-        started = (one for call, one in self._spawned.items() if self._single(call))
+        started = (one for call, one in self.starts.items() if self._single(call))
         return frozenset(one for one in started if one is not None)
 
     def _by_ignite(self, call: cst.Call) -> Function | None:

@@ -78,8 +78,9 @@ class EveryCore:
     def _asking(self) -> Sequence[Function]:
         """What other files call, and asks which core it is: ``if not self.is_master: return``.
 
-        Who asks is one of several.
+        Who asks is one of several. In a file that starts the cores, nobody runs it.
         """
+        started = {self._tree.module_of(call) for call in self._entries.starts}
         asking = {
             self._tree.function_of(call)
             for call in self._tree.calls
@@ -100,6 +101,7 @@ class EveryCore:
             for function in self._tree.functions.values()
             if function in asking
             and self._flow.belief.believes(function.node)
+            and self._tree.module_of(function.node) not in started
             and function.outer is None
             and function not in self._entries.alone
             and not (function.name in frameworks.NOT_ON_XLA and function.owner is not None)

@@ -13,12 +13,15 @@ from xladoctor.lint.rules._api import version
 from xladoctor.lint.rules._constants import of_class
 from xladoctor.lint.rules._given import entries, given
 from xladoctor.lint.rules._sources import sources
-from xladoctor.lint.rules._tolerated import tolerated
+from xladoctor.lint.rules._tolerated import caught_by, tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
+
+
+_CATCH = frozenset({"TypeError", "Exception", "BaseException"})
 
 
 @functools.cache
@@ -46,8 +49,15 @@ def unknown_arguments(model: FileModel) -> Iterator[Problem]:
             late = lost is None or model.target < version(lost["removed_in"])
             if name in _parameters()[made] or (late and model.target < newest):
                 continue
-            if not tolerated(model, call.node):
+            if not tolerated(model, call.node) and not _is_tried(model, call):
                 yield _problem(model, call, made, name, value)
+
+
+def _is_tried(model: FileModel, call: CallSite) -> bool:
+    """``try: StepLR(optimizer, 1, verbose=True)``, ``except TypeError``."""
+    tries = [x for x in model.tree.ancestors(call.node) if isinstance(x, cst.Try)]
+    caught = [names for one in tries for names in caught_by(one)]
+    return any(names is None or names & _CATCH for names in caught)
 
 
 def _lost(made: str, name: str) -> Mapping[str, str] | None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
@@ -73,12 +74,18 @@ def _epochs(model: FileModel, steps: list[Loop]) -> Loop | None:
     Not if anything in the program sets the epoch: files that do not import each other can do it.
     """
     here = next((loop for loop in model.loops if loop.kind is LoopKind.EPOCH), None)
+    # ``for epoch in range(8)`` around steps that another file takes.
+    here = here or next((loop for loop in model.loops if _counts_epochs(loop.node)), None)
     if here is not None:
         return here
     if any(call.method == "set_epoch" for call in model.program.sites.values()):
         return None
     found = (_around(model, loop.node, _DEPTH) for loop in steps)
     return next((loop for loop in found if loop is not None), None)
+
+
+def _counts_epochs(loop: cst.CSTNode) -> bool:
+    return isinstance(loop, cst.For) and last_name(loop.target) == "epoch"
 
 
 def _around(model: FileModel, node: cst.CSTNode, depth: int) -> Loop | None:
