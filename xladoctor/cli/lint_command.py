@@ -71,10 +71,10 @@ def _lint_files(request: Request, settings: config.Settings) -> list[FileResult]
         return [FileResult(name, Result(found), read=None) for name, found in known.items()]
     lint_plans.plan_of(request, settings)  # what is wrong with the flags is said first
     paths = lint_plans.paths_of(request, settings, as_run)
-    paths, plans = lint_plans.plans_of(request, settings, paths)
+    paths, plans = lint_plans.plans_of(request, settings, paths, as_run)
     if cache is not None:
         cache.load_rules(plugins.files())
-    if as_run is not None and len(set(map(id, plans.values()))) > 1:
+    if as_run is not None and len({plan.root for plan in plans.values()}) > 1:
         as_run.whole = False  # settings of folders inside may name files that nobody looked at
     own = (settings.plugins, settings.root)  # entry points too, where processes start afresh
     from xladoctor.lint import run as runner
@@ -98,7 +98,7 @@ def _lint_stdin(request: Request, settings: config.Settings) -> list[FileResult]
     from xladoctor.lint import discovery
     from xladoctor.lint import run as runner
 
-    plan = lint_plans.plan_of(request, settings)
+    plan = lint_plans.plan_beside(request, settings, Path(request.stdin_name))
     data = sys.stdin.buffer.read()
     name = request.stdin_name
     search = lint_plans.search_of(settings)

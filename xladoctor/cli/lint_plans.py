@@ -15,12 +15,14 @@ from xladoctor.errors import UsageError
 from xladoctor.lint import plugins
 from xladoctor.lint.asked import NEWEST_TORCH_XLA, LintOptions
 from xladoctor.lint.cache import Cache
+from xladoctor.lint.looked import Looked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from xladoctor.lint.discovery import Search
     from xladoctor.lint.kept_run import Run
+    from xladoctor.lint.pins import Pin
     from xladoctor.lint.run import Plan
 
 _CACHE = Path(".xladoctor", "cache")
@@ -151,6 +153,22 @@ def plan_of(request: Request, settings: config.Settings) -> Plan:
     )
 
 
+def plan_beside(request: Request, settings: config.Settings, path: Path) -> Plan:
+    """What to do with one file: what its project requires counts too.
+
+    Raises:
+        UsageError: A code or version means nothing.
+    """
+    from xladoctor.lint.pins import Pins
+
+    found = Pins(Looked(0), str(_start(request)))
+    return _pinned(plan_of(request, settings), found.of(str(path.parent)))
+
+
+def _pinned(plan: Plan, found: tuple[Pin, ...]) -> Plan:
+    return dataclasses.replace(plan, options=dataclasses.replace(plan.options, pins=found))
+
+
 def load_plugins(request: Request, settings: config.Settings) -> None:
     """Load the rules that the settings name, and say which of them may not run.
 
@@ -274,18 +292,27 @@ def paths_of(request: Request, settings: config.Settings, run: Run | None = None
 
 
 def plans_of(
-    request: Request, settings: config.Settings, paths: Sequence[Path]
+    request: Request, settings: config.Settings, paths: Sequence[Path], run: Run | None = None
 ) -> tuple[list[Path], dict[str, Plan]]:
     """Those of the files that are linted, and what the settings closest to each say, as in ruff.
+
+    Args:
+        request: The command line.
+        settings: What counts where nothing is closer.
+        paths: The files.
+        run: Remembers what is looked at.
 
     Raises:
         UsageError: Settings closer to a file cannot be used.
     """
+    from xladoctor.lint.pins import Pins
+
     kept: list[Path] = []
     plans: dict[str, Plan] = {}
     known: dict[Path | None, tuple[config.Settings, Plan]] = {}
     fixed = _is_fixed(request)
     given = set(request.paths)
+    required = Pins(Looked(0) if run is None else run.search, str(_start(request)))
 
     @functools.cache
     def closest(folder: Path) -> tuple[config.Settings, Plan]:
@@ -295,7 +322,8 @@ def plans_of(
             if own is not settings:
                 load_plugins(request, own)
             known[file] = (own, plan_of(request, own))
-        return known[file]
+        own, plan = known[file]
+        return own, _pinned(plan, required.of(str(folder)))
 
     from xladoctor.lint import discovery
 

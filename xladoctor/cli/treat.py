@@ -134,7 +134,7 @@ def _plan(script: str, *, allow_plugins: bool) -> Plan:
     request = lint_plans.Request((script,), flags={"allow_plugins": allow_plugins})
     settings = lint_plans.settings_of(request)
     lint_plans.load_plugins(request, settings)
-    return lint_plans.plan_of(request, settings)
+    return lint_plans.plan_beside(request, settings, Path(script))
 
 
 def _check(script: str) -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from xladoctor.findings import Finding
+    from xladoctor.lint.pins import Pin
     from xladoctor.lint.sources import Source
 
 #: The newest torch_xla whose names and behaviour the rules know.
@@ -39,12 +40,14 @@ class LintOptions:
         library: What names of the project's own libraries do, as TOML (see ``lint/library``).
         device: The member of the family of devices that files are for (``lint/family``); "" to
             tell by their imports and devices.
+        pins: What the project's requirements allow of frameworks (see ``lint/pins``).
     """
 
     codes: frozenset[str] | None = None
     target: tuple[int, ...] = NEWEST_TORCH_XLA
     library: str = ""
     device: str = ""
+    pins: tuple[Pin, ...] = ()
 
     def asks(self, code: str) -> bool:
         """Whether a rule is to be run."""

@@ -73,7 +73,8 @@ class Cache:
             [*options[name].target, options[name].library, options[name].device]
             for name in group.given
         ]
-        return self._key("results", parts, asked, targets)
+        pins = [[*map(dataclasses.astuple, options[name].pins)] for name in group.given]
+        return self._key("results", parts, asked, targets, pins)
 
     def results(self, key: str) -> dict[str, tuple[Finding, ...]] | None:
         """What was found before in each file, None if that is not known."""

@@ -125,7 +125,8 @@ def _results(
 def _part(member: Member, *, linked: bool) -> Part | Result:
     """What is known of a source by itself, or what was found instead."""
     source = member.source
-    unit = Unit(source.text, source.filename, source.shell, member.imports)
+    pins = member.options.pins
+    unit = Unit(source.text, source.filename, source.shell, member.imports, pins)
     return _guarded(source, lambda: Part(unit, member.options.device, linked=linked))
 
 

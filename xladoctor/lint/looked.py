@@ -103,7 +103,7 @@ class Looked:
     def exists(self, path: str | Path) -> bool:
         """Whether a file or folder is there, whatever it holds."""
         there = os.path.lexists(path)
-        self._files[os.fspath(path)] = (None, _THERE if there else None)
+        self._files.setdefault(os.fspath(path), (None, _THERE if there else None))
         return there
 
     def read(self, path: str | Path, reading: Callable[[str | Path], bytes] = load) -> bytes:

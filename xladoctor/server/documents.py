@@ -109,7 +109,7 @@ def _plan(document: Document) -> Plan | None:
     if discovery.is_excluded(document.path, lint_plans.search_of(settings)):
         return None
     lint_plans.load_plugins(request, settings)
-    return lint_plans.plan_of(request, settings)
+    return lint_plans.plan_beside(request, settings, document.path)
 
 
 def suppressed(document: Document, finding: Finding) -> str | None:

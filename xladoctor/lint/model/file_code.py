@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar, overload
 
 import libcst as cst
 
+from xladoctor.lint import pins
 from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.dotted import dotted_text, is_name, string
@@ -85,6 +86,10 @@ class FileCode:
     def _sites(self) -> dict[cst.Call, CallSite]:
         sites = self._program.sites
         return {node: sites[node] for node in self.tree.calls}
+
+    def keeps_old(self, framework: str, since: str = "") -> bool:
+        """Whether the project requires a framework older than a release: see ``lint/pins``."""
+        return pins.keeps_old(self._part.unit.pins, framework, since)
 
     def calls(self, *names: str) -> Iterator[CallSite]:
         """Calls, in source order: all, or those of dotted names (``"torch.cuda.*"``: a prefix)."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.file import FileModel
     from xladoctor.lint.model.syntax import Class, Function
+    from xladoctor.lint.pins import Pin
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -54,12 +55,14 @@ class Unit:
         imports: Names of modules as its imports spell them ("pkg.utils", ".utils") to the file
             names of the units that they are; "" for packages known as installed (transformers)
             of which the project holds a copy.
+        pins: What the requirements that count for it allow of frameworks.
     """
 
     text: str
     filename: str = ""
     shell: tuple[tuple[int, str], ...] = ()
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pins: tuple[Pin, ...] = ()
 
 
 class Part:

@@ -44,6 +44,7 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``is_xla``, ``multi_core``     Is this a file for XLA devices? Does it run on several cores?
 ``spmd``, ``frameworks``       SPMD is on; {"lightning", "accelerate", "transformers"}
 ``target``                     torch_xla version to lint for, as a tuple (2, 9)
+``keeps_old(name, release)``   does the project pin an older release of this framework?
 ``calls(*names)``              CallSites, all or those of the given dotted names ("a.b.*" too)
 ``calls_in(node)``             the calls that stand in a node;  ``calls_between(first, last)``
 ``reached(node)``              the calls in a node and in the functions they run

@@ -67,6 +67,11 @@ class _Called:
     by: tuple[str, ...]
     since: str
 
+    def is_later(self, model: FileModel) -> bool:
+        """Whether the project pins releases that call it otherwise."""
+        framework, _, release = self.since.lower().partition(" ")
+        return bool(release) and model.keeps_old(framework, release)
+
 
 @functools.cache
 def _rows(of: str) -> Sequence[_Called]:
@@ -125,7 +130,7 @@ def _misfit(
 ) -> Iterator[Problem]:
     if _calls_itself(model, owner, row) or not _is_plain(model, method):
         return
-    if tolerated(model, method.node):
+    if tolerated(model, method.node) or row.is_later(model):
         return
     misfit = _misfit_of(_takes(method), row.gives, row.names)
     if misfit is not None:
@@ -151,7 +156,7 @@ def _calls(model: FileModel, owner: Class, of: str, framework: str) -> Iterator[
             continue  # a class of the program between the two has it
         if not _is_its_own(model, node.func.value, row.name in owner.methods):
             continue
-        if any(one.star for one in node.args) or tolerated(model, node):
+        if any(one.star for one in node.args) or tolerated(model, node) or row.is_later(model):
             continue
         names = [one.keyword.value for one in node.args if one.keyword is not None]
         misfit = _misfit_of(row.takes, len(node.args) - len(names), names)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint.pins import called
 from xladoctor.lint.rules._lightning import TRAINERS
 from xladoctor.lint.rules._lightning_gone import MODULE, is_own
 from xladoctor.lint.rules._sources import is_made_in
@@ -19,15 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
-
-#: Where the names of a framework stand to what it is called with its release.
-_FRAMEWORKS = {
-    "lightning.pytorch": "Lightning 2",
-    "transformers": "transformers 5",
-    "trl": "TRL 1",
-    "peft": "PEFT 0.21",
-    "accelerate": "Accelerate 1",
-}
 
 
 @functools.cache
@@ -102,11 +94,19 @@ def _which(dotted: str, framework: str) -> str | None:
     return next((one for one in each if _instead(one) is not None), None)
 
 
+def _package(framework: str) -> str:
+    """``lightning`` of ``lightning.pytorch``, where its names stand."""
+    return framework.partition(".")[0]
+
+
 def names_gone(model: FileModel, framework: str) -> Iterator[Problem]:
     """``from pytorch_lightning.metrics import Accuracy``, ``pl.metrics.Accuracy()``, for good.
 
-    An import is told once, for it fails before its names are used.
+    An import is told once, for it fails before its names are used. Nothing is where the project
+    pins a release that has them.
     """
+    if model.keeps_old(_package(framework)):
+        return
     imported: set[str] = set()
     for line in model.tree.imports:
         if tolerated(model, line):
@@ -131,7 +131,7 @@ def names_gone(model: FileModel, framework: str) -> Iterator[Problem]:
         told_names = ", ".join(node.value for node in lost)
         yield model.problem(
             star,
-            f"{module} of {_FRAMEWORKS[framework]} no longer brings {told_names}: this raises "
+            f"{module} of {called(_package(framework))} no longer brings {told_names}: this raises "
             "NameError",
             suggestion=f"import what is used by its name, {lost[0].value} from what has it today",
             related=[model.place(node, "used here") for node in lost],
@@ -152,7 +152,7 @@ def _no_more(model: FileModel, node: cst.CSTNode, name: str, framework: str, wha
     told = name.removeprefix(f"{framework}.")
     return model.problem(
         node,
-        f"{_FRAMEWORKS[framework]} has no {told}: {what}",
+        f"{called(_package(framework))} has no {told}: {what}",
         suggestion=f"use {_instead(name)}",
     )
 

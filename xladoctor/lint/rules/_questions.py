@@ -51,6 +51,8 @@ def _rows(
     model: FileModel, package: str
 ) -> Iterator[tuple[cst.CSTNode, str, str, Mapping[str, Any]]]:
     """Where such a function of a framework is asked for: its module, what is raised, its row."""
+    if model.keeps_old(package):
+        return
     for node, name, module, raised in _asked(model):
         row = _questions().get(name)
         if row is None or row["package"] != package or module.partition(".")[0] != package:

@@ -13,6 +13,7 @@ from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.dotted import imported, is_name
 from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.model.purpose import TRAINER_PACKAGES
+from xladoctor.lint.pins import called
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._sources import the_call
@@ -42,8 +43,6 @@ _BUILT_ON = {
         re.compile(r"\.DataCollatorFor(LanguageModeling|WholeWordMask)$"),
     ),
 }
-#: The releases that the table of what is gone was made of (``rules/tables/frameworks.toml``).
-_RELEASES = {"transformers": "transformers 5", "trl": "TRL 1"}
 
 
 def gone_arguments(model: FileModel) -> Iterator[Problem]:
@@ -55,10 +54,12 @@ def gone_arguments(model: FileModel) -> Iterator[Problem]:
                     continue
                 if name == _TOKENIZER and of == _TRAINER and not _is_of_transformers(model, call):
                     continue  # Trainers of other packages may still take it
-                release = _RELEASES[of.partition(".")[0]]
+                framework = of.partition(".")[0]
+                if model.keeps_old(framework):
+                    continue
                 yield model.problem(
                     value,
-                    f"{release} no longer takes {name} here: this raises TypeError",
+                    f"{called(framework)} no longer takes {name} here: this raises TypeError",
                     suggestion=_lost_arguments(of)[name],
                 )
 

@@ -28,6 +28,8 @@ _ACCELERATOR = ("accelerate.Accelerator", "accelerate.accelerator.Accelerator")
 _CONFIGURATION = "accelerate.DataLoaderConfiguration"
 #: Arguments that moved into the configuration of loaders with Accelerate 1.0.
 _LOADERS = ("dispatch_batches", "even_batches", "use_seedable_sampler", "split_batches")
+#: Arguments to the releases that removed them.
+_REMOVED = {"fp16": "0.16", "logging_dir": "0.20"}
 _TPU_TYPES = frozenset(
     f"accelerate{module}.DistributedType.TPU" for module in ("", ".utils", ".state")
 )
@@ -50,6 +52,8 @@ def accelerate_removed_argument(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(*_ACCELERATOR):
         yield from _arguments(model, call)
     yield from _gathered_objects(model)
+    if model.keeps_old("accelerate"):
+        return
     for node in model.nodes(cst.Attribute):
         if node.attr.value in _lost() and _is_its_own(model, node):
             yield model.problem(
@@ -86,10 +90,12 @@ def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
     asked = given(model, call)
     elsewhere = model.on_xla(call.node) is not OnXla.YES or bool(asked.keys() & _FOR_GPUS)
     for keyword, value in asked.items():
+        if keyword in _REMOVED and model.keeps_old("accelerate", _REMOVED[keyword]):
+            continue
         if keyword == "fp16" and model.on_xla(call.node) is not OnXla.NO:
             yield model.problem(
                 value,
-                "Accelerate 0.16 removed fp16: Accelerator raises TypeError",
+                f"Accelerate {_REMOVED[keyword]} removed fp16: Accelerator raises TypeError",
                 suggestion='write mixed_precision="bf16": TPUs have no float16 training',
                 fix=_fp16_fix(model, call, value),
             )
@@ -103,11 +109,12 @@ def _arguments(model: FileModel, call: CallSite) -> Iterator[Problem]:
         elif keyword == "logging_dir":
             yield model.problem(
                 value,
-                "Accelerate 0.20 removed logging_dir: Accelerator raises TypeError",
+                f"Accelerate {_REMOVED[keyword]} removed logging_dir: Accelerator raises TypeError",
                 suggestion="call it project_dir",
                 fix=_renamed(model, call, value, "project_dir"),
             )
-    moved = [keyword for keyword in asked if keyword in _LOADERS]
+    gone = not model.keeps_old("accelerate")
+    moved = [keyword for keyword in asked if gone and keyword in _LOADERS]
     for keyword in moved:
         ignored = keyword == "split_batches"
         what = (

@@ -110,8 +110,8 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
         return
     if model.is_xla and "lightning" in model.frameworks:
         yield from names_gone(model, "lightning.pytorch")
-        yield from of_classes(model)
-        yield from _resumed(model)
+        yield from () if model.keeps_old("lightning") else of_classes(model)
+        yield from () if model.keeps_old("lightning") else _resumed(model)
         yield from apart(model)
     told: set[cst.BaseExpression] = set()
     for call in model.calls(*TRAINERS, FROM_OPTIONS):
@@ -160,14 +160,14 @@ def _refused(
         call: The Trainer, if it is in sight.
     """
     for name, value in settings.items():
-        if name in _OLD:
+        if name in _OLD and not model.keeps_old("lightning"):
             yield model.problem(
                 value,
                 f"Lightning 2 no longer has {name}: Trainer raises TypeError",
                 suggestion=f"write {_OLD[name]}",
             )
-        if name in _REMOVED:
-            release, instead = _REMOVED[name]
+        release, instead = _REMOVED.get(name, ("", ""))
+        if release and not model.keeps_old("lightning", release):
             here = call is not None and name in call.keywords
             yield model.problem(
                 value,
@@ -194,7 +194,8 @@ def _of_strategy(
     model: FileModel, value: cst.BaseExpression, settings: Mapping[str, cst.BaseExpression]
 ) -> Iterator[Problem]:
     literal = constant(model, value)
-    if isinstance(literal, str) and literal in RENAMED:
+    has_old = model.keeps_old("lightning")
+    if isinstance(literal, str) and literal in RENAMED and not has_old:
         new = RENAMED[literal]
         yield model.problem(
             value,
@@ -209,7 +210,7 @@ def _of_strategy(
             suggestion='leave strategy out, or write strategy="xla"',
         )
     made = class_of(model, value)
-    if made in CLASSES:
+    if made in CLASSES and not has_old:
         yield model.problem(
             value,
             f"Lightning 2.0 renamed {made} to {CLASSES[made]}: the import of the old name fails",
@@ -292,7 +293,7 @@ def _chosen(model: FileModel, value: cst.BaseExpression) -> cst.BaseExpression:
 def _precision(model: FileModel, value: cst.BaseExpression) -> Iterator[Problem]:
     literal = model.literal(value)
     fix = precision_fix(model, value)
-    if literal in _REFUSED:
+    if literal in _REFUSED and not model.keeps_old("lightning"):
         yield model.problem(
             value,
             f"Lightning 2 knows no precision={literal!r} on XLA devices: Trainer raises ValueError",

@@ -55,29 +55,31 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
         return
     if model.holds_copy_of(*LIGHTNING_PACKAGES):
         return
+    has_old = model.keeps_old("lightning")
     for owner in model.classes:
         if not is_lightning(model, owner):
             continue
         for name, (new, step) in _HOOKS.items():
             hook = owner.methods.get(name)
-            if hook is not None:
+            if hook is not None and not has_old:
                 yield model.problem(
                     hook.node,
                     f"Lightning 2.0 removed {name}: Trainer.fit raises NotImplementedError",
                     suggestion=f"write {new}(self), and keep what {step} gives in a list",
                     fix=_hook_fix(model, owner, hook),
                 )
-        yield from _returned_keys(model, owner)
-        yield from _parameters(model, owner)
-    told = [*changed_hooks(model)]
+        yield from () if model.keeps_old("lightning", "1.3") else _returned_keys(model, owner)
+        yield from () if has_old else _parameters(model, owner)
+    told = [] if has_old else [*changed_hooks(model)]
     yield from told
     nodes = {problem.node for problem in told if problem.node is not None}
     for of, bases in _CALLED_BACK.items():
         yield from misfits(model, of, bases, "Lightning", told=nodes)
-    yield from gone_attributes(model)
-    yield from assigned_attributes(model)
     yield from prepared_by_one(model)
-    yield from _callbacks(model)
+    if not has_old:
+        yield from gone_attributes(model)
+        yield from assigned_attributes(model)
+        yield from _callbacks(model)
 
 
 def _parameters(model: FileModel, owner: Class) -> Iterator[Problem]:

@@ -60,6 +60,7 @@ class _Setting:
         written: What the fix writes in its place (keyword and value, "" for the value as it is);
             None: it is removed.
         safe: Whether the fix changes nothing but that.
+        since: The release of transformers that fails; "" where it is the device that does.
     """
 
     keyword: str
@@ -68,6 +69,7 @@ class _Setting:
     instead: str
     written: tuple[str, str] | None = None
     safe: bool = False
+    since: str = ""
 
 
 _SETTINGS = (
@@ -109,6 +111,7 @@ _SETTINGS = (
         "transformers 5 removed it, and before it chose nothing: spawn starts all cores",
         "leave it out",
         safe=True,
+        since="5.0",
     ),
     _Setting(
         "tpu_metrics_debug",
@@ -123,6 +126,7 @@ _SETTINGS = (
         "eval_strategy=",
         ("eval_strategy", ""),
         safe=True,
+        since="4.46",
     ),
     _Setting(
         "no_cuda",
@@ -130,6 +134,7 @@ _SETTINGS = (
         "transformers 5 removed it: this raises TypeError; with torch_xla it chose nothing",
         "leave it out",
         safe=True,
+        since="5.0",
     ),
     _Setting(
         "optim",
@@ -190,11 +195,12 @@ def _lost(model: FileModel) -> Iterator[Problem]:
     """What newer releases of transformers no longer have, or call otherwise."""
     yield from _old_names(model)
     yield from gone_arguments(model)
-    yield from gone_attributes(model)
-    yield from gone_methods(model)
-    yield from gone_elsewhere(model)
-    yield from ignored_padding(model)
-    yield from old_methods(model)
+    if not model.keeps_old("transformers"):
+        yield from gone_attributes(model)
+        yield from gone_methods(model)
+        yield from gone_elsewhere(model)
+        yield from ignored_padding(model)
+        yield from old_methods(model)
     yield from misfits(model, "transformers.Trainer", _CALLED_BACK, "the Trainer")
     yield from misfits(model, "transformers.TrainerCallback", TRAINER_CALLBACKS, "the Trainer")
     yield from old_questions(model, "transformers")
@@ -240,6 +246,8 @@ def _default(model: FileModel, node: cst.BaseExpression | None) -> cst.BaseExpre
 
 def _old_names(model: FileModel) -> Iterator[Problem]:
     """``trainer.is_world_master()``, as transformers called it until 4.0."""
+    if model.keeps_old("transformers", "4.0"):
+        return
     for call in model.methods(*_OLD_NAMES):
         trainer = the_call(model, call.receiver) if call.receiver is not None else None
         if trainer is not None and is_trainer(model, trainer) and call.method is not None:
@@ -259,6 +267,8 @@ def _given(
     for setting in _SETTINGS:
         value = named.get(setting.keyword)
         if value is None or (setting.keyword == _CHECKPOINTING and made_to_work(model)):
+            continue
+        if setting.since and model.keeps_old("transformers", setting.since):
             continue
         if setting.values is None or repr(model.literal(value)) in setting.values:
             yield model.problem(
@@ -308,7 +318,8 @@ def _missing(model: FileModel, call: CallSite, named: set[str]) -> Iterator[Prob
         return
     if isinstance(call.target, Class):
         named.update(_fields(model, call.target))
-    if _of_trl(call) and _CHECKPOINTING not in named and not made_to_work(model):
+    on_by_default = _of_trl(call) and not model.keeps_old("trl", "0.20")
+    if on_by_default and _CHECKPOINTING not in named and not made_to_work(model):
         yield model.problem(
             call.node.func,
             "TRL turns on gradient checkpointing by default (since 0.20): it calls "
@@ -325,7 +336,8 @@ def _missing(model: FileModel, call: CallSite, named: set[str]) -> Iterator[Prob
             fix=_added(model, call, "dataloader_drop_last=True", safe=False),
         )
     takes_default = "optim" not in named and not _own_optimizer(model)
-    if takes_default and model.target >= _FUSED_SINCE:
+    fused = model.target >= _FUSED_SINCE and not model.keeps_old("transformers", "4.54")
+    if takes_default and fused:
         yield model.problem(
             call.node.func,
             "without optim= the Trainer takes torch's fused AdamW (transformers since 4.54, with "
