@@ -52,11 +52,11 @@ def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression
         named = {x.keyword.value for x in given if x.keyword is not None}
         if node.attr.value in named or any(x.keyword is None for x in given):
             return None
-        return _of_class(settings.cls.node, node.attr.value)
+        return of_class(settings.cls.node, node.attr.value)
     for name, written in option_defaults(model):
         if name == node.attr.value:
             return written
-    found = (_of_class(cls.node, node.attr.value) for cls in _parsed(model))
+    found = (of_class(cls.node, node.attr.value) for cls in _parsed(model))
     return next(filter(None, found), None)
 
 
@@ -95,7 +95,7 @@ def of_settings(model: FileModel, node: cst.Attribute) -> list[cst.BaseExpressio
     if default_of(model, node) is not None or is_name(settings, "self"):
         return []
     found = (
-        _of_class(cls.node, node.attr.value)
+        of_class(cls.node, node.attr.value)
         for part in (model, *model.linked)
         for cls in part.classes
         if any("dataclass" in part.tree.text(one.decorator) for one in cls.node.decorators)
@@ -103,7 +103,7 @@ def of_settings(model: FileModel, node: cst.Attribute) -> list[cst.BaseExpressio
     return [one for one in found if one is not None]
 
 
-def _of_class(cls: cst.ClassDef, attribute: str) -> cst.BaseExpression | None:
+def of_class(cls: cst.ClassDef, attribute: str) -> cst.BaseExpression | None:
     """What the body of a class gives an attribute."""
     for line in cls.body.body:
         for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
