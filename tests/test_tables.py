@@ -9,6 +9,7 @@ import inspect
 import os
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 import textwrap
@@ -468,6 +469,83 @@ def test_names_that_the_table_of_hugging_face_calls_lost_are_lost(package):
         if "now" in row:
             last = {name.rpartition(".")[2] for name in row["names"]}
             assert all(_is_there(f"{row['now']}.{name}") for name in last), row
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_models_that_the_table_calls_tied_tie_by_default():
+    transformers = pytest.importorskip("transformers")
+    auto = importlib.import_module("transformers.models.auto.modeling_auto")
+    for row in catalogue.table("tied")["family"]:
+        assert set(row) - {"checkpoints"} == {"type", "classes", "told_by"}, row
+        assert row["told_by"] in {"class", "config", "checkpoint"}, row
+        ties = row["told_by"] != "checkpoint"
+        for name in row["classes"]:
+            cls = getattr(transformers, name)
+            assert cls.config_class.model_type == row["type"], name
+            assert cls._tied_weights_keys, name
+            assert cls.config_class().tie_word_embeddings is ties, name
+        # What an Auto class makes of a checkpoint of the family is one of its classes.
+        mappings = ("MASKED_LM", "CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
+        for kind in mappings if "checkpoints" in row else ():
+            made = getattr(auto, f"MODEL_FOR_{kind}_MAPPING_NAMES").get(row["type"])
+            assert made is None or made in row["classes"], (row, kind)
+
+
+def test_names_of_checkpoints_that_tie():
+    names = catalogue.table("tied")["family"]
+    known = re.compile("|".join(row["checkpoints"] for row in names if "checkpoints" in row))
+    for name in ("gpt2", "bert-base-uncased", "roberta-large", "t5-small", "esm2_t6_8M_UR50D"):
+        assert known.fullmatch(name), name
+    for name in (
+        "flan-t5-base",
+        "t5-v1_1-base",
+        "mt5-small",
+        "Llama-3.1-8B",
+        "Qwen2.5-7B",
+        "gpt2x",
+    ):
+        assert known.fullmatch(name) is None, name
+
+
+TIED = """
+import torch_xla
+import transformers
+from accelerate import Accelerator
+
+small = dict(vocab_size=50, num_hidden_layers=1, num_attention_heads=2, hidden_size=16,
+             intermediate_size=16)
+configs = {
+    "GPT2LMHeadModel": transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50),
+    "BertForMaskedLM": transformers.BertConfig(**small),
+    "EsmForMaskedLM": transformers.EsmConfig(**small, pad_token_id=0, mask_token_id=1),
+    "BartForConditionalGeneration": transformers.BartConfig(
+        d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        encoder_attention_heads=2, decoder_attention_heads=2, vocab_size=50),
+    "T5ForConditionalGeneration": transformers.T5Config(
+        d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, vocab_size=50),
+}
+
+def tied(model):
+    return model.get_output_embeddings().weight is model.get_input_embeddings().weight
+
+for name, config in configs.items():
+    model = getattr(transformers, name)(config)
+    told = [tied(model), tied(model.to(torch_xla.device()))]
+    model.tie_weights()
+    print(name, *told, tied(model))
+    print("prepared", tied(Accelerator().prepare(getattr(transformers, name)(config))))
+"""
+
+
+@pytest.mark.xla
+def test_models_that_tie_come_apart_by_the_move_and_by_prepare():
+    for package in ("torch_xla", "transformers", "accelerate"):
+        pytest.importorskip(package)
+    rows = [line.split() for line in _printed(TIED).splitlines()]
+    listed = {name for row in catalogue.table("tied")["family"] for name in row["classes"]}
+    seen = [row for row in rows if row and row[0] in listed]
+    assert [row[1:] for row in seen] == [["True", "False", "True"]] * 5
+    assert [row for row in rows if row[:1] == ["prepared"]] == [["prepared", "False"]] * 5
 
 
 def test_arguments_that_the_framework_table_calls_gone_are_gone():

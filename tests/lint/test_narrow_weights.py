@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from rule_helpers import marks, rows
 
+from xladoctor.lint.rules._training_arguments import DEFAULTS as DEFAULTS_OF_THE_TRAINER
+
 PROGRAM = """
 import torch
 import torch_xla
@@ -53,6 +55,171 @@ def test_other_types_rates_and_adapters_are_left_alone(old, new):
     assert rows(PROGRAM.replace(old, new), "XLA732") == []
 
 
+@pytest.mark.parametrize(
+    ("behind", "told"),
+    [
+        ('.to("xla")', True),
+        (".to(torch_xla.device()).train()", True),
+        (".to(torch.float32)", False),
+        (".float()", False),
+        (".get_decoder()", False),
+    ],
+)
+def test_what_is_done_at_once_with_a_model_that_is_read_in_bfloat16(behind, told):
+    text = PROGRAM.replace("    )\n    judge", f"    ){behind}\n    judge")
+    assert (rows(text, "XLA732") != []) is told
+
+
 def test_a_model_that_is_only_asked_is_left_alone():
     text = PROGRAM.replace("model.parameters()", "head.parameters()")
     assert rows(text, "XLA732") == []
+
+
+DEFAULTS = """
+import argparse
+import os
+import torch
+import torch_xla
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, TrainingArguments
+
+RATE = float(os.environ.get("RATE", "2e-5"))
+TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+@dataclass
+class Options:
+    path: str = field(metadata={"help": "where the texts are"})
+    dtype: str = field(default="bfloat16", metadata={"help": "the type of the weights"})
+    short: str = "bf16"
+    kind: torch.dtype = torch.bfloat16
+
+
+@dataclass
+class Training(TrainingArguments):
+    cores: int = 8
+
+
+def number(name, default):
+    return float(os.getenv(name, default))
+
+
+def main(net, batches, rates=(1e-5,)):
+    options, training = HfArgumentParser((Options, {settings})).parse_args_into_dataclasses()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=2e-5)
+    parser.add_argument("--half", default=True)
+    args = parser.parse_args()
+    model = torch.nn.Sequential(net, torch.nn.Linear(8, 2))
+    model = model.to(torch_xla.device(), {dtype})  # !XLA732
+    optimizer = torch.optim.AdamW({given})
+    for batch in batches:
+        optimizer.zero_grad()
+        model(batch).sum().backward()
+        optimizer.step()
+        torch_xla.sync()
+"""
+WHOLE = "model.parameters(), lr="
+BF16 = "torch.bfloat16"
+
+
+def told_by_defaults(dtype, given, settings="TrainingArguments"):
+    text = DEFAULTS.replace("{dtype}", dtype).replace("{given}", given)
+    text = text.replace("{settings}", settings)
+    return rows(text, "XLA732") == [row for row, _ in marks(text)]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "getattr(torch, options.dtype)",
+        "TYPES[options.short]",
+        "options.kind",
+        "dtype=getattr(torch, 'bfloat16')",
+        "torch.bfloat16 if args.half else torch.float32",
+    ],
+)
+def test_a_type_that_the_settings_have_by_default(dtype):
+    assert told_by_defaults(dtype, f"{WHOLE}1e-5")
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "getattr(torch, options.path)",
+        "getattr(torch, 'float32')",
+        "TYPES[options.path]",
+        "TYPES['fp32']",
+        "torch.float32 if args.half else torch.bfloat16",
+    ],
+)
+def test_a_type_that_is_another_one_or_not_known(dtype):
+    assert not told_by_defaults(dtype, f"{WHOLE}1e-5")
+
+
+@pytest.mark.parametrize("settings", ["TrainingArguments", "Training"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        f"{WHOLE}args.lr",
+        f"{WHOLE}RATE",
+        f"{WHOLE}number('RATE', 3e-5)",
+        f"{WHOLE}training.learning_rate",
+        "[{'params': model[0].parameters(), 'lr': RATE}, {'params': model[1].parameters()}], 1e-5",
+        "[p for p in model.parameters() if p.requires_grad], lr=args.lr",
+    ],
+)
+def test_a_rate_that_the_settings_have_by_default(given, settings):
+    assert told_by_defaults(BF16, given, settings)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "model.parameters()",
+        f"{WHOLE}number('RATE', 3e-3)",
+        f"{WHOLE}rates[0]",
+        "[{'params': model[0].parameters(), 'lr': RATE}, {'params': model[1].parameters()}]",
+        "[{'params': model.parameters(), 'lr': RATE}, {'params': net.parameters(), 'lr': 0.1}]",
+    ],
+)
+def test_a_rate_that_is_larger_or_not_known(given):
+    assert not told_by_defaults(BF16, given)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("TrainingArguments('out')", True),
+        ("TrainingArguments('out', learning_rate=2e-5)", True),
+        ("TrainingArguments('out', learning_rate=1e-2)", False),
+        ("TrainingArguments(**given)", False),
+    ],
+)
+def test_arguments_of_the_trainer_that_the_program_makes(made, told):
+    text = DEFAULTS.replace("{dtype}", BF16).replace("{given}", f"{WHOLE}made.learning_rate")
+    text = text.replace("{settings}", "TrainingArguments").replace("rates=(1e-5,)", "given=None")
+    text = text.replace("    args = parser", f"    made = {made}\n    args = parser")
+    assert (rows(text, "XLA732") != []) is told
+
+
+def test_an_own_default_of_the_arguments_holds():
+    own = "cores: int = 8\n    learning_rate: float = "
+    for rate, told in (("1e-2", False), ("1e-5", True)):
+        text = DEFAULTS.replace("cores: int = 8", own + rate).replace("{settings}", "Training")
+        text = text.replace("{dtype}", BF16).replace("{given}", f"{WHOLE}training.learning_rate")
+        assert (rows(text, "XLA732") != []) is told
+
+
+def test_a_model_that_two_optimizers_train_is_told_once():
+    again = "lr=RATE)\n    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE"
+    assert told_by_defaults(BF16, f"model.parameters(), {again}")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_default_rate_is_that_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    fields = transformers.TrainingArguments.__dataclass_fields__
+    assert {
+        name: fields[name].default for name in DEFAULTS_OF_THE_TRAINER
+    } == DEFAULTS_OF_THE_TRAINER

@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Function
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import only_returned
 from xladoctor.lint.rules._constants import constant, written_default
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from xladoctor.lint.model import CallSite, Class, FileModel, Function
+    from xladoctor.lint.model import CallSite, Class, FileModel
 
 #: Names, parameters and attributes on the way to where a setting is written.
 _DEPTH = 5
+_NUMBERS: Mapping[str, type] = {"builtins.float": float, "builtins.int": int, "builtins.str": str}
+_ENVIRONMENT = frozenset({"os.environ.get", "os.getenv"})
 _UNKNOWN: Sequence[object] = (NotImplemented,)
 
 
@@ -24,7 +28,8 @@ def settled(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> 
 
     Knows what ``constant`` knows, both sides of ``8 if fp16 else None`` and ``multiple or None``,
     parameters (what callers give, else their default, which also holds where nobody calls) and
-    attributes of ``self`` that come from these, or from the fields of a dataclass.
+    attributes of ``self`` that come from these, or from the fields of a dataclass, the default of
+    an environment variable, also as a number, and functions of the program that give back no more.
     """
     value = constant(model, node)
     if value is not NotImplemented or depth == 0:
@@ -35,6 +40,8 @@ def settled(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> 
         left = settled(model, node.left, depth - 1)
         first = [one for one in left if one is NotImplemented or one]
         return (*first, *settled(model, node.right, depth - 1))
+    if isinstance(node, cst.Call):
+        return _of_call(model, node, depth)
     if isinstance(node, cst.Name):
         return _of_name(model, node, depth)
     if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
@@ -50,24 +57,68 @@ def by_default(model: FileModel, node: cst.BaseExpression) -> Sequence[object]:
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
         inner = by_default(model, node.expression)
         return [one if one is NotImplemented else not one for one in inner]
-    chosen = node
+    picked = chosen(model, node)
+    return _UNKNOWN if picked is None else settled(model, picked)
+
+
+def chosen(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression | None:
+    """What ``a if args.pad else b`` is by default, also through a name; None if that is open."""
     for _ in range(_DEPTH):
-        made = model.assigned_once(chosen) if isinstance(chosen, cst.Name) else None
+        made = model.assigned_once(node) if isinstance(node, cst.Name) else None
         if isinstance(made, cst.IfExp):
-            chosen = made
-        if not isinstance(chosen, cst.IfExp):
+            node = made
+        if not isinstance(node, cst.IfExp):
             break
-        tests = set(map(bool, known)) if (known := _known(model, chosen.test)) else set()
+        tests = set(map(bool, known)) if (known := _known(model, node.test)) else set()
         if len(tests) != 1:
-            return _UNKNOWN
-        chosen = chosen.body if tests == {True} else chosen.orelse
-    return settled(model, chosen)
+            return None
+        node = node.body if tests == {True} else node.orelse
+    return node
 
 
 def _known(model: FileModel, test: cst.BaseExpression) -> Sequence[object]:
     """What a condition may be, nothing if that is not known."""
     values = by_default(model, test)
     return () if NotImplemented in values else values
+
+
+def _of_call(model: FileModel, node: cst.Call, depth: int) -> Sequence[object]:
+    """``float(os.environ.get("RATE", 1e-5))``, ``number("RATE", 1e-5)`` of such a function."""
+    call = model.call(node)
+    inner = _inner(call)
+    if inner is not None:
+        as_number = _NUMBERS.get(call.name or "")
+        values = settled(model, inner, depth - 1)
+        return values if as_number is None else [_converted(as_number, one) for one in values]
+    made = only_returned(call.target) if isinstance(call.target, Function) else None
+    if made is None or not isinstance(call.target, Function) or call.has_star:
+        return _UNKNOWN
+    home, kinds = model.file_with(made), []
+    while isinstance(made, cst.Call) and (inner := _inner(site := home.call(made))) is not None:
+        kinds += [_NUMBERS[site.name or ""]] if site.name in _NUMBERS else []
+        made = inner
+    if isinstance(made, cst.Name) and made.value in call.target.arguments:
+        given = call.given_to(call.target, made.value)
+        made = given or call.target.default(made.value)
+        home = model if given is not None else home
+    values = _UNKNOWN if made is None else settled(home, made, depth - 1)
+    for kind in reversed(kinds):
+        values = [_converted(kind, one) for one in values]
+    return values
+
+
+def _inner(call: CallSite) -> cst.BaseExpression | None:
+    """What a number is made of, or an environment variable is unless somebody sets it."""
+    if call.name in _NUMBERS:
+        return call.argument(0)
+    return call.argument(1, "default") if call.name in _ENVIRONMENT else None
+
+
+def _converted(kind: type, value: object) -> object:
+    try:
+        return kind(value) if value is not NotImplemented else value
+    except (TypeError, ValueError, OverflowError):
+        return NotImplemented
 
 
 def _of_name(model: FileModel, node: cst.Name, depth: int) -> Sequence[object]:

@@ -10,11 +10,13 @@ import libcst as cst
 from xladoctor.lint.model import Class
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.frameworks import TRAINER_CALLBACKS, TRAINERS
-from xladoctor.lint.rules._constants import PARSERS
+from xladoctor.lint.rules._constants import PARSERS, constant, of_class
+from xladoctor.lint.rules._given import all_given
+from xladoctor.lint.rules._given import given as given_by_name
 from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model import FileModel
 
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 ARGUMENTS = re.compile(
     r"^transformers\.(\w+\.)*(Seq2Seq)?TrainingArguments$|^trl\.(\w+\.)*[A-Z]\w*Config$"
 )
+#: What those of transformers are unless somebody says otherwise (transformers 5.24 and all before).
+DEFAULTS: Mapping[str, object] = {"learning_rate": 5e-5}
+_OF_TRANSFORMERS = re.compile(r"^transformers\.(\w+\.)*(Seq2Seq)?TrainingArguments$")
 #: Methods of the Trainer that get its arguments, and the parameter.
 _HANDED = frozenset(
     {
@@ -55,6 +60,39 @@ def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
     else:
         known = list(_parsed(model, node.value)) or [_annotation(model, node)]
     return all(_is_class(model, one) for one in known)
+
+
+def argument(model: FileModel, node: cst.BaseExpression) -> object:
+    """What ``training_args.learning_rate`` is: what they are made with, else the default.
+
+    ``NotImplemented`` where that is not known.
+    """
+    if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
+        return NotImplemented
+    name, made = node.attr.value, the_call(model, node.value)
+    if name not in DEFAULTS or not is_training_arguments(model, node.value):
+        return NotImplemented
+    if made is None or made.method in _PARSES:
+        classes = [*_parsed(model, node.value.value)]
+    else:
+        given = given_by_name(model, made)
+        if name in given:
+            return constant(model, given[name])
+        classes = [made.node.func] if all_given(model, made) else []
+    known = bool(classes) and all(_leaves(model, one, name) for one in classes)
+    return DEFAULTS[name] if known else NotImplemented
+
+
+def _leaves(model: FileModel, node: cst.BaseExpression | None, name: str) -> bool:
+    """Whether a class is that of transformers, or of the program on it, with the default of it."""
+    own = model.value(node).makes if node is not None else ()
+    if node is None or not own:
+        return node is not None and _OF_TRANSFORMERS.search(model.name(node) or "") is not None
+    return all(
+        all(map(_OF_TRANSFORMERS.search, model.library_bases(cls)))
+        and all(of_class(one.node, name) is None for one in (cls, *model.parents(cls)))
+        for cls in own
+    )
 
 
 def _is_class(model: FileModel, node: cst.BaseExpression | None) -> bool:

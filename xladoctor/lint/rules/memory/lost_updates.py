@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import default_of
+from xladoctor.lint.rules._given import entries
+from xladoctor.lint.rules._optimized import owners
+from xladoctor.lint.rules._settled import by_default, chosen
 from xladoctor.lint.rules._sources import the_source
+from xladoctor.lint.rules._training_arguments import argument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
@@ -20,12 +25,19 @@ _BFLOAT16 = frozenset({"torch.bfloat16"})
 #: torch's optimizers that write the update to the weight itself, whose size is about the rate.
 _RATES = frozenset(
     f"torch.optim.{name}" for name in ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Lion")
-)
+) | {
+    *("torch_xla.amp.syncfree.Adam", "torch_xla.amp.syncfree.AdamW"),
+    *("transformers.AdamW", "transformers.optimization.AdamW"),
+}
 #: An update of this size moves no weight above 0.05: half the distance between bfloat16 numbers.
 MOST = 1e-4
+#: Methods that give the model itself.
+_SAME = frozenset({"to", "train", "eval"})
 _PRETRAINED = "from_pretrained"
 #: What keeps other weights than these, or trains few of them.
-_ELSEWHERE = re.compile(r"master_?(weights|params)|kahan|stochastic_?round|\blora\b|\bpeft\b|Lora")
+_ELSEWHERE = re.compile(
+    r"master_?(weights|params)|kahan|stochastic_?round|\blora\b|(\b|_)peft(\b|_)|Lora"
+)
 
 
 @rule("XLA732")
@@ -36,15 +48,15 @@ def lost_updates(model: FileModel) -> Iterator[Problem]:
     narrow = {name: cast for cast, name in _casts(model)}
     if not narrow or _ELSEWHERE.search(model.text):
         return
+    told: set[CallSite] = set()
     for call in model.calls(*_RATES):
-        rate = call.argument(1, "lr")
-        given = call.argument(0, "params")
-        value = model.literal(rate) if rate is not None else None
-        if given is None or not isinstance(value, float) or not 0 < value <= MOST:
+        value = _rate(model, call)
+        if value is None or not 0 < value <= MOST:
             continue
-        cast = next((narrow[name] for name in _models(model, given) if name in narrow), None)
-        if cast is None or model.row(cast.node) > model.row(call.node):
+        cast = next((narrow[name] for name in _models(model, call) if name in narrow), None)
+        if cast is None or cast in told or model.row(cast.node) > model.row(call.node):
             continue
+        told.add(cast)
         yield model.problem(
             _dtype_given(cast) or cast.node,
             f"weights in bfloat16 have 8 significant bits: an update of lr={value:g} changes no "
@@ -53,6 +65,48 @@ def lost_updates(model: FileModel) -> Iterator[Problem]:
             " dtype=torch.bfloat16)",
             related=[model.place(call.node, "the optimizer writes to these weights")],
         )
+
+
+def _models(model: FileModel, call: CallSite) -> Iterator[str]:
+    """The models whose parameters an optimizer takes, and those that they are parts of."""
+    for owner, _ in owners(model, call):
+        yield model.tree.text(owner).strip()
+        while isinstance(owner, cst.Attribute | cst.Subscript):
+            owner = owner.value
+            yield model.tree.text(owner).strip()
+
+
+def _rate(model: FileModel, call: CallSite) -> float | None:
+    """The largest learning rate that an optimizer is given, with the defaults of the settings."""
+    groups = _groups(model, call)
+    own = [
+        element.value
+        for group in groups
+        for element in group.elements
+        if isinstance(element, cst.DictElement) and model.literal(element.key) == "lr"
+    ]
+    rate = call.argument(1, "lr")
+    if not own or len(own) < len(groups):
+        if rate is None:
+            return None  # torch's own default is larger
+        own.append(rate)
+    values = [value for one in own for value in _numbers(model, one)]
+    known = [value for value in values if isinstance(value, float)]
+    return max(known) if known and len(known) == len(values) else None
+
+
+def _numbers(model: FileModel, node: cst.BaseExpression) -> Sequence[object]:
+    said = argument(model, the_source(model, node))
+    return by_default(model, node) if said is NotImplemented else (said,)
+
+
+def _groups(model: FileModel, call: CallSite) -> Sequence[cst.Dict]:
+    """``[{"params": body, "lr": 1e-5}, {"params": head}]``."""
+    given = call.argument(0, "params")
+    made = the_source(model, given) if given is not None else None
+    if not isinstance(made, cst.List | cst.Tuple):
+        return ()
+    return [one.value for one in made.elements if isinstance(one.value, cst.Dict)]
 
 
 def _casts(model: FileModel) -> Iterator[tuple[CallSite, str]]:
@@ -66,7 +120,7 @@ def _casts(model: FileModel) -> Iterator[tuple[CallSite, str]]:
         if call.method not in ("to", "bfloat16") or call.receiver is None:
             continue
         given = [*call.positional, *call.keywords.values()]
-        if call.method == "to" and not any(model.name(one) in _BFLOAT16 for one in given):
+        if call.method == "to" and not any(_is_bfloat16(model, one) for one in given):
             continue
         if model.value(call.node).kind is not Kind.MODEL:
             continue
@@ -84,25 +138,51 @@ def _dtype_given(call: CallSite) -> cst.BaseExpression | None:
 
 
 def _read_narrow(model: FileModel, call: CallSite) -> bool:
-    """``AutoModel.from_pretrained(path, torch_dtype=torch.bfloat16)``."""
+    """``AutoModel.from_pretrained(path, torch_dtype=torch.bfloat16)``, ``dtype="bfloat16"``."""
     given = _dtype_given(call)
-    narrow = given is not None and model.name(given) in _BFLOAT16
-    return narrow and model.value(call.node).kind is Kind.MODEL
+    if given is None or model.value(call.node).kind is not Kind.MODEL:
+        return False
+    return _is_bfloat16(model, given) or {*by_default(model, given)} == {"bfloat16"}
+
+
+def _is_wide(model: FileModel, node: cst.BaseExpression) -> bool:
+    return (model.name(node) or "").startswith("torch.float")
+
+
+def _is_bfloat16(model: FileModel, node: cst.BaseExpression, depth: int = 3) -> bool:
+    """Whether something is ``torch.bfloat16`` with the defaults of the program's settings.
+
+    ``getattr(torch, args.dtype)`` and ``{"bf16": torch.bfloat16}[args.dtype]`` too.
+    """
+    if model.name(node) in _BFLOAT16:
+        return True
+    if isinstance(node, cst.IfExp):
+        picked = chosen(model, node)
+        return picked is not None and depth > 0 and _is_bfloat16(model, picked, depth - 1)
+    written = default_of(model, node)
+    made = written if written is not None else the_source(model, node)
+    if made is not node:
+        return depth > 0 and _is_bfloat16(model, made, depth - 1)
+    if isinstance(node, cst.Call) and model.name(node.func) == "builtins.getattr":
+        of, *asked = model.call(node).positional
+        names = by_default(model, asked[0]) if asked and model.name(of) == "torch" else ()
+        return {*names} == {"bfloat16"}
+    if isinstance(node, cst.Subscript) and len(node.slice) == 1:
+        index = node.slice[0].slice
+        keys = by_default(model, index.value) if isinstance(index, cst.Index) else ()
+        types = [value for name, value in entries(model, node.value) if [name] == [*keys]]
+        return bool(types) and all(_is_bfloat16(model, one, depth - 1) for one in types)
+    return False
 
 
 def _wrapped(model: FileModel, node: cst.Call) -> cst.Call:
-    """The model as it is used: ``FSDP(model.to(device))``."""
-    argument = model.parent(node)
-    call = model.parent(argument) if isinstance(argument, cst.Arg) else None
-    if isinstance(call, cst.Call) and model.value(call).kind is Kind.MODEL:
+    """The model as it is used: ``FSDP(model.to(device))``, ``read(path).to(device).train()``."""
+    around = model.parent(node)
+    call = model.parent(around) if isinstance(around, cst.Arg | cst.Attribute) else None
+    if isinstance(around, cst.Attribute) and around.attr.value not in _SAME:
+        return node
+    if not isinstance(call, cst.Call) or any(_is_wide(model, x.value) for x in call.args):
+        return node
+    if model.value(call).kind is Kind.MODEL:
         return _wrapped(model, call)
     return node
-
-
-def _models(model: FileModel, given: cst.BaseExpression) -> Iterator[str]:
-    """The names whose ``parameters()`` an optimizer is given."""
-    for node in walk(the_source(model, given)):
-        if isinstance(node, cst.Call):
-            call = model.call(node)
-            if call.method == "parameters" and call.receiver is not None:
-                yield model.tree.text(call.receiver).strip()

@@ -11,6 +11,10 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._handed_over import handed_over
+from xladoctor.lint.rules._object_runs import PARAMETERS
+from xladoctor.lint.rules._optimized import owners
+from xladoctor.lint.rules._protocol import makes_optimizer
+from xladoctor.lint.rules._tied import made, says_otherwise, tied_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 _PARAMETERS = frozenset({"weight", "bias"})
 #: The method of models of transformers that ties what their settings say.
 _TIES = "tie_weights"
+#: Others of these that call it.
+_TIE_TOO = ("init_weights", "post_init", "resize_token_embeddings")
 
 
 @rule("XLA306")
@@ -28,6 +34,7 @@ def tied_weights(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _tied_before(model)
+    yield from _tied_by_class(model)
     if model.led_by:
         return
     for cls, nodes in _tied_in_init(model).items():
@@ -64,6 +71,96 @@ def _tied_before(model: FileModel) -> Iterator[Problem]:
             suggestion="call tie_weights() behind the move",
             related=[model.place(last, "moved here, afterwards")],
         )
+
+
+def _tied_by_class(model: FileModel) -> Iterator[Problem]:
+    """``GPT2LMHeadModel(config).to(device)`` that is trained, and that nothing ties again."""
+    if "lightning" in model.frameworks or says_otherwise(model):
+        return
+    moves = [move for move in _moves_of_models(model) if not _is_tied_again(model, *move)]
+    trained = set(_trained(model)) if moves else set()
+    told: set[cst.Call] = set()
+    for call, moved in moves:
+        makers = set(made(model, moved))
+        if model.value(moved).on_device or not makers & trained or makers & told:
+            continue
+        owner = next(filter(None, (tied_by(model, one) for one in makers)), None)
+        if owner is None or _freezes(model, makers):
+            continue
+        told |= makers
+        by = "the move by prepare" if call.method == "prepare" else "the move"
+        yield model.problem(
+            call.node,
+            f"this model ({owner}) ties its output layer to its embeddings, and {by} to the XLA "
+            "device makes new parameters one by one: they come apart, and no longer train as one",
+            suggestion="call tie_weights() behind the move",
+            related=[model.place(one, "made here") for one in makers if tied_by(model, one)],
+        )
+
+
+def _moves_of_models(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
+    """Where models are moved to the device, and what is moved; none that a Trainer gets as well."""
+    handed = [*handed_over(model)]
+    trainers = {
+        maker for call, given in handed if call.method != "prepare" for maker in made(model, given)
+    }
+    moves = [(call, call.receiver) for call, _ in _moves(model) if call.method == "to"]
+    moves += [(call, given) for call, given in handed if call.method == "prepare"]
+    for call, moved in moves:
+        if moved is not None and trainers.isdisjoint(made(model, moved)):
+            yield call, moved
+
+
+def _is_tied_again(model: FileModel, move: CallSite, moved: cst.BaseExpression) -> bool:
+    """Whether ``model.resize_token_embeddings(n)``, which ties, may run behind the move."""
+    makers = set(made(model, moved))
+    return any(
+        call.receiver is not None
+        and not makers.isdisjoint(made(model, call.receiver))
+        and not (call.function is move.function and in_order(model, call.node, move.node))
+        for call in model.methods(*_TIE_TOO)
+    )
+
+
+def _trained(model: FileModel) -> Iterator[cst.Call]:
+    """The calls that make the models whose parameters an optimizer of the program gets."""
+    for part in (model, *model.linked):
+        for call in part.calls():
+            if makes_optimizer(part, call) or "optim" in call.last.lower():
+                for owner, _ in owners(part, call):
+                    yield from made(part, owner)
+
+
+def _freezes(model: FileModel, makers: set[cst.Call]) -> bool:
+    """Whether weights are frozen that may be of these models: untied, they stay equal."""
+    for part in (model, *model.linked):
+        for frozen in _frozen(part):
+            others = set(made(part, frozen))
+            if not others or others & makers:
+                return True
+    return False
+
+
+def _frozen(model: FileModel) -> Iterator[cst.BaseExpression]:
+    """``model`` of ``model.requires_grad_(False)``, or of a loop that freezes its parameters."""
+    found = [
+        call.receiver
+        for call in model.methods("requires_grad_")
+        if call.receiver is not None
+        and any(model.literal(one) is False for one in (*call.positional, *call.keywords.values()))
+    ]
+    found += [
+        line.targets[0].target.value
+        for line in model.nodes(cst.Assign)
+        if isinstance(line.targets[0].target, cst.Attribute)
+        and line.targets[0].target.attr.value == "requires_grad"
+        and model.literal(line.value) is not True
+    ]
+    for node in found:
+        loop = model.loop(node)
+        asked = model.calls_in(loop.node.iter) if loop and isinstance(loop.node, cst.For) else ()
+        models = [one.receiver for one in asked if one.method in PARAMETERS]
+        yield from ([one for one in models if one is not None] or [node])
 
 
 def _moves(model: FileModel) -> Iterator[tuple[CallSite, str | None]]:
