@@ -420,3 +420,29 @@ class Engine:
 """,
         "XLA801",
     )
+
+
+def test_two_models_that_tie_in_their_constructors():
+    check(
+        """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(8, 4)
+        self.head = torch.nn.Linear(4, 8, bias=False)
+        self.head.weight = self.embedding.weight  # !XLA306
+
+
+class Other(torch.nn.Module):
+    def __init__(self, tie):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(8, 4)
+        self.head = torch.nn.Linear(4, 8, bias=False)
+        if tie:
+            self.head.weight = self.embedding.weight
+
+
+net = Net().to(torch_xla.device())
+""",
+        "XLA306",
+    )

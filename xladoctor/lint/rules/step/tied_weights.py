@@ -221,14 +221,12 @@ def _tied_in_init(model: FileModel) -> dict[Class, list[cst.Assign]]:
         for part in walk(function.node)
         if type(part) is cst.Assign
     }
+    if any(node not in inits for node in ties) or any(True for _ in model.methods(_TIES)):
+        return {}
     found: dict[Class, list[cst.Assign]] = {}
-    homes = set()
     for node in ties:
-        homes.add(inits.get(node))
-        if node in inits:
-            found.setdefault(inits[node], []).append(node)
-    elsewhere = len(homes) > 1 or None in homes or any(True for _ in model.methods(_TIES))
-    return {} if elsewhere else found
+        found.setdefault(inits[node], []).append(node)
+    return found
 
 
 def _run_by_init(model: FileModel, cls: Class) -> Iterator[Function]:
