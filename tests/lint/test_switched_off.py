@@ -339,6 +339,11 @@ def run_hp_search_wandb(trainer):
         trainer.train(trial=run.config)
 
     wandb.agent("sweep", function=objective, count=3)
+"""
+TRAINS = """\
+import torch_xla
+import wandb
+from copied import Copied, run_hp_search_wandb
 
 
 def _mp_fn(index):
@@ -349,18 +354,21 @@ def _mp_fn(index):
     trainer.save_weights("weights")
     {asked}
 """
+SEARCHED = {("copied.py", 10, "XLA721"), ("copied.py", 19, "XLA401")}
+TOLD = {("copied.py", 14, "XLA721"), ("train.py", 9, "XLA401")}
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ("trainer.evaluate()", {(14, "XLA721"), (28, "XLA401")}),
-        (
-            "trainer.hyperparameter_search(backend='wandb')",
-            {(10, "XLA721"), (14, "XLA721"), (19, "XLA401"), (28, "XLA401")},
-        ),
+        ("trainer.evaluate()", TOLD),
+        ("trainer.hyperparameter_search(backend='wandb')", TOLD | SEARCHED),
     ],
 )
-def test_what_a_search_alone_runs_is_told_where_somebody_searches(asked, expected):
-    program = COPIED.format(asked=asked)
-    assert {one for one in found(program) if one[1] in {"XLA401", "XLA721"}} == expected
+def test_what_a_search_alone_runs_is_told_where_somebody_searches(tmp_path, asked, expected):
+    files = {"copied.py": COPIED, "train.py": TRAINS.format(asked=asked)}
+    assert told_in_files(tmp_path, files, {"XLA401", "XLA721"}) == expected
+
+
+def test_who_searches_is_not_known_of_a_file_alone():
+    assert (10, "XLA721") in found(COPIED)

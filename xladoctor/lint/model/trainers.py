@@ -69,9 +69,9 @@ def trainer_gives(
 def of_searches(tree: Tree) -> frozenset[Function | None]:
     """What a copied Trainer runs for a search for hyperparameters alone, if nobody starts one.
 
-    ``run_hp_search_wandb(trainer)``, with the functions in it.
+    ``run_hp_search_wandb(trainer)``, with the functions in it. Of a file alone that is not known.
     """
-    functions = tree.functions.values()
+    functions = tree.functions.values() if len(tree.modules) > 1 else ()
     found = [x for x in functions if any(one.name in _OF_SEARCHES for one in x.around)]
     asked = (x.func.attr.value for x in tree.calls if isinstance(x.func, cst.Attribute))
     return frozenset() if found and _SEARCHES in asked else frozenset(found)
