@@ -69,7 +69,8 @@ class Devices:
         #: The files with a word of XLA, once asked for.
         self._worded: set[cst.Module] | None = None
         self._of_function: dict[Function, OnXla | None] = {}
-        self._of_searches = of_searches(tree)
+        #: What a search for hyperparameters alone runs, which nobody starts.
+        self.of_searches = of_searches(tree)
         #: What conditions say of the device.
         self.tests = DeviceTests(tree, names, self.asked)
 
@@ -121,7 +122,7 @@ class Devices:
             if (
                 function.owner in self._for_gpus
                 or function in self._of_gpu_scripts
-                or function in self._of_searches
+                or function in self.of_searches
                 or self._is_defined_elsewhere(function)
             ):
                 self._of_function[function] = OnXla.NO
@@ -130,7 +131,7 @@ class Devices:
             named = words(function.name)
             own = OnXla.MAYBE if named & OTHER_WORDS and not named & XLA_WORDS else None
             calls = [*self._callers(function), *self._handed.get(function, ())]
-            calls = [x for x in calls if self._tree.function_of(x) not in self._of_searches]
+            calls = [x for x in calls if self._tree.function_of(x) not in self.of_searches]
             if function.owner is not None and function.name == _RUN_BY_CALLS:
                 # Whoever has the model may run it: what a script for GPUs does with it is its own.
                 calls = [x for x in calls if self._tree.function_of(x) not in self._of_gpu_scripts]
