@@ -353,6 +353,8 @@ def _in_cells(source: Source, fix: Fix) -> Fix | None:
         edit = whole if cell is None else _last_row(source, cell, whole)
         if cell is None or source.cell_at(edit.end.row) is not cell:
             return None  # spans cells: cannot be written back
+        if cell.indent:
+            return None  # what is written would have to stand as deep as the rest
         shift = cell.first - 1
         edits.append(
             Edit(

@@ -17,31 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from xladoctor.errors import SourceError
 from xladoctor.findings import Location, Position
+from xladoctor.lint.ipython import automagic, indent_of, neutralise
 from xladoctor.lint.looked import LARGEST, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
 _SHELL_LINE = re.compile(r"^[ \t]*[!%][ \t]*[A-Za-z]", re.MULTILINE)
-_MAGIC = re.compile(r"^(?P<indent>[ \t]*)(?P<rest>[%!?].*|[\w.\[\]'\"]+\?{1,2}\s*)$")
-_ASSIGNED_MAGIC = re.compile(r"^(?P<target>[ \t]*[\w., ]+=\s*)(?P<rest>[!%].*)$")
-#: Cell magics after which the cell is still Python.
-_PYTHON_CELLS = frozenset(
-    [
-        "capture",
-        "prun",
-        "time",
-        "timeit",
-        "debug",
-        "memit",
-        "mprun",
-        "lprun",
-        "xladoctor",
-        "python",
-        "python3",
-        "py3",
-    ]
-)
 _ROW_END = re.compile(r"\r\n|\r|\n")
 _ALLOW = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _LONGEST_CHAIN = 800
@@ -74,11 +56,13 @@ class Cell:
         index: 0-based index in the notebook's ``cells``.
         first: Row of the text (from 1) that is the cell's first row.
         rows: How many rows it has.
+        indent: How much deeper all its lines stand in the notebook: IPython takes that away.
     """
 
     index: int
     first: int
     rows: int
+    indent: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -113,12 +97,13 @@ class Source:
         """A range of the text as a place of the file; inside its cell for a notebook."""
         cell = self.cell_at(start.row)
         shift = cell.first - 1 if cell else 0
+        indent = cell.indent if cell else 0
         return Location(
             self.filename,
             start.row - shift,
-            start.column,
+            start.column + indent,
             end.row - shift,
-            end.column,
+            end.column + indent,
             function=function,
             cell=cell.index if cell else None,
             note=note,
@@ -346,51 +331,21 @@ def _join_cells(filename: str, found: Iterable[tuple[int, str]]) -> Source:
     unreadable: list[Unreadable] = []
     for index, text in found:
         lines = _ROW_END.split(text)
-        cells.append(Cell(index, len(rows) + 1, len(lines)))
+        indent = 0
         if syntax_error("\n".join(lines)) is not None:
-            neutral, magics = neutralise(lines)
-            problem = syntax_error("\n".join(neutral))
+            lines, magics = automagic(lines) or neutralise(lines)
+            problem = syntax_error("\n".join(lines))
             shell.extend((len(rows) + row, line) for row, line in magics)
+            if problem is not None and (indent := indent_of(lines)):
+                lines = [line[indent:] for line in lines]
+                problem = syntax_error("\n".join(lines))
             if problem is not None:
                 unreadable.append(dataclasses.replace(problem, cell=index))
-                neutral = [""] * len(lines)
-            lines = neutral
+                lines = [""] * len(lines)
+        cells.append(Cell(index, len(rows) + 1, len(lines), indent))
         rows.extend(lines)
     text = "\n".join(rows) + "\n" if rows else ""
     return Source(filename, text, tuple(cells), tuple(shell), tuple(unreadable))
-
-
-def neutralise(lines: Sequence[str]) -> tuple[list[str], list[tuple[int, str]]]:
-    """Put ``pass`` where a cell has magics and shell lines, so that no line moves.
-
-    Returns:
-        The lines as Python, and what was taken out as (row from 1, line).
-    """
-    first = next((i for i, line in enumerate(lines) if line.strip()), None)
-    taken: list[tuple[int, str]] = []
-    if first is not None and lines[first].startswith("%%"):
-        words = lines[first][2:].split()
-        if not words or words[0] not in _PYTHON_CELLS:
-            return [""] * len(lines), [(i + 1, line) for i, line in enumerate(lines)]
-    result: list[str] = []
-    continued = False
-    for row, line in enumerate(lines, start=1):
-        magic = _MAGIC.match(line)
-        assigned = _ASSIGNED_MAGIC.match(line)
-        if continued:
-            taken.append((row, line))
-            result.append("")
-        elif magic is not None:
-            taken.append((row, magic["rest"]))
-            result.append(f"{magic['indent']}pass")
-        elif assigned is not None:
-            taken.append((row, assigned["rest"]))
-            result.append(f"{assigned['target']}None")
-        else:
-            result.append(line)
-            continue
-        continued = line.rstrip().endswith("\\")
-    return result, taken
 
 
 def rows(text: str) -> list[str]:

@@ -22,7 +22,10 @@ def bind(tree: Tree) -> None:
     for kind in (cst.Global, cst.Nonlocal):
         for node in tree.by_type.get(kind, ()):
             assert isinstance(node, cst.Global | cst.Nonlocal)
-            tree.scopes[node].globals.update(item.name.value for item in node.names)
+            named = {item.name.value for item in node.names}
+            tree.scopes[node].globals |= named
+            if kind is cst.Nonlocal:
+                tree.scopes[node].outer |= named
     for node, scope in tree.scopes.items():
         if type(node) in _BINDING:
             binder.bind(node, scope)
@@ -105,7 +108,22 @@ class _Binder:
 
 
 def add(tree: Tree, scope: Scope, name: str, binding: Binding) -> None:
-    """Give a name of a scope one more meaning; of the module, if it is declared global there."""
-    if name in scope.globals:
+    """Give a name of a scope one more meaning: where ``global`` and ``nonlocal`` say it belongs."""
+    if name in scope.outer:
+        scope = _function_around(scope, name) or scope
+    elif name in scope.globals:
         scope = tree.top
     scope.bindings.setdefault(name, []).append(binding)
+
+
+def _function_around(scope: Scope, name: str) -> Scope | None:
+    """The function that has a name which is ``nonlocal`` in a scope within it."""
+    nearest: Scope | None = None
+    current = scope.parent
+    while current is not None:
+        if isinstance(current.node, cst.FunctionDef | cst.Lambda):
+            nearest = nearest or current
+            if name in current.bindings:
+                return current
+        current = current.parent
+    return nearest

@@ -20,7 +20,10 @@ class Scope:
     node: cst.CSTNode
     parent: Scope | None
     bindings: dict[str, list[Binding]] = dataclasses.field(default_factory=dict)
+    #: The names that lines within it set for others: of the module, or of a function around.
     globals: set[str] = dataclasses.field(default_factory=set)
+    #: Those of them that are of a function around.
+    outer: set[str] = dataclasses.field(default_factory=set)
     top: Scope = dataclasses.field(init=False)
 
     def __post_init__(self) -> None:

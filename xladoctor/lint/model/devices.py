@@ -16,6 +16,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import Function, walk
+from xladoctor.lint.model.trainers import of_searches
 from xladoctor.lint.model.unreached import gives_up
 from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, for_others, words
 
@@ -68,6 +69,8 @@ class Devices:
         #: The files with a word of XLA, once asked for.
         self._worded: set[cst.Module] | None = None
         self._of_function: dict[Function, OnXla | None] = {}
+        #: What a search for hyperparameters alone runs, which nobody starts.
+        self.of_searches = of_searches(tree)
         #: What conditions say of the device.
         self.tests = DeviceTests(tree, names, self.asked)
 
@@ -119,6 +122,7 @@ class Devices:
             if (
                 function.owner in self._for_gpus
                 or function in self._of_gpu_scripts
+                or function in self.of_searches
                 or self._is_defined_elsewhere(function)
             ):
                 self._of_function[function] = OnXla.NO
@@ -127,6 +131,7 @@ class Devices:
             named = words(function.name)
             own = OnXla.MAYBE if named & OTHER_WORDS and not named & XLA_WORDS else None
             calls = [*self._callers(function), *self._handed.get(function, ())]
+            calls = [x for x in calls if self._tree.function_of(x) not in self.of_searches]
             if function.owner is not None and function.name == _RUN_BY_CALLS:
                 # Whoever has the model may run it: what a script for GPUs does with it is its own.
                 calls = [x for x in calls if self._tree.function_of(x) not in self._of_gpu_scripts]
@@ -320,6 +325,7 @@ class Devices:
         needs = {tree.module_of(x) for x in gpu_programs.needs_gpu(tree, names) if self._is_sure(x)}
         # Without a word of XLA in the file, a condition chooses between a GPU and the CPU at most.
         takes = {tree.module_of(x) for x in gpu_programs.chooses_gpu(tree, names)}
+        takes |= gpu_scripts.moves_if_asked(tree, names, lambda x: self._said(x) is OnXla.NO)
         over = {
             x for x in gpu_programs.divides_over_gpus(tree, names) if self._optional.get(x, True)
         }

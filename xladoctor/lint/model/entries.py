@@ -294,8 +294,11 @@ class Entries:
 
     def _is_called(self, function: Function) -> bool:
         """Whether the program calls a function where it may run on XLA devices."""
-        callers = self._flow.callers(function)
-        return any(self._devices.asked(call) is not OnXla.NO for call in callers)
+        searching = self._devices.of_searches
+        return any(
+            self._devices.asked(call) is not OnXla.NO or self._tree.function_of(call) in searching
+            for call in self._flow.callers(function)
+        )
 
     def _called_on_each_core(self, owner: Class) -> Iterator[Function]:
         """Methods of an object that each core has: what makes it there, what a Trainer calls."""

@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
+from xladoctor.lint.model import gpu_programs
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.trials import asks_for_script
+from xladoctor.lint.model.words import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from xladoctor.lint.model.names import LinkedNames, Names
@@ -36,11 +39,7 @@ def left_alone(
         module: One of them; none of a file that is no script.
         others: Those that may run on XLA devices.
     """
-    if not any(
-        asks_for_script(node) and tree.module_of(node) is module
-        for node in tree.nodes(cst.If)
-        if isinstance(node, cst.If)
-    ):
+    if module not in _scripts(tree):
         return frozenset()
     tops = {name: node for node in _defined(module) if (name := node.name.value)}
     named = {*_named_elsewhere(tree, names, others, tops)}
@@ -58,6 +57,46 @@ def left_alone(
         for function in tree.functions.values()
         if tree.module_of(function.node) is module
         and (function.node in alone or not alone.isdisjoint(tree.ancestors(function.node)))
+    )
+
+
+def moves_if_asked(
+    tree: Tree, names: Names | LinkedNames, for_gpus: Callable[[cst.CSTNode], bool]
+) -> frozenset[cst.Module]:
+    """The scripts that move what they run by ``x.cuda()`` alone, each time where GPUs are asked.
+
+    ``if use_cuda: model.cuda()``: without a GPU they stay on the CPU.
+
+    Args:
+        tree: The files.
+        names: What their names are bound to.
+        for_gpus: Whether the conditions around a node let it run on other devices alone.
+    """
+    found: dict[cst.Module, bool] = {}
+    for call in gpu_programs.moves_to_gpu(tree, names):
+        module = tree.module_of(call)
+        found[module] = found.get(module, True) and for_gpus(call)
+    others = {tree.module_of(call) for call in tree.calls if found and _names_device(call)}
+    scripts = _scripts(tree) if found else frozenset()
+    return frozenset(x for x, alone in found.items() if alone and x in scripts and x not in others)
+
+
+def _names_device(call: cst.Call) -> bool:
+    """``x.to(device)``, ``torch.zeros(2, device=args.device)``: whatever device that is."""
+    moves = isinstance(call.func, cst.Attribute) and call.func.attr.value == "to"
+    return any(
+        "device" in words(last_name(argument.value))
+        for argument in call.args
+        if moves or (argument.keyword is not None and argument.keyword.value == "device")
+    )
+
+
+def _scripts(tree: Tree) -> frozenset[cst.Module]:
+    """The files that ask whether they are the script."""
+    return frozenset(
+        tree.module_of(node)
+        for node in tree.nodes(cst.If)
+        if isinstance(node, cst.If) and asks_for_script(node)
     )
 
 

@@ -120,7 +120,9 @@ ASKS_RANK = re.compile(r"^_?get_((global|local|dist|world|ddp|xla)_)?(rank|ordin
 CORE_NAME = patterns.lazy(
     r"^_?((global|local|ddp|dist|distributed|world|process|core|xla|tpu)_)?(rank|ordinal)$"
 )
-CORE_NUMBER_ATTRIBUTES = frozenset({"global_rank", "local_rank", "process_index"})
+CORE_NUMBER_ATTRIBUTES = frozenset(
+    {"global_rank", "local_rank", "process_index", "local_process_index"}
+)
 #: Functions whose result is the same on every core.
 REDUCES = frozenset(
     [

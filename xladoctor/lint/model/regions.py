@@ -18,14 +18,16 @@ from xladoctor.lint.model.helpers import calls_of_given
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import HOT, Loop, LoopKind
 from xladoctor.lint.model.rarity import Rarity
+from xladoctor.lint.model.switches import Switches
 from xladoctor.lint.model.syntax import Function
 from xladoctor.lint.model.unit_tests import UnitTests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.loops import Guard
+    from xladoctor.lint.model.switches import Road
     from xladoctor.lint.model.syntax import LoopNode, Tree
 
 _DEPTH = 3
@@ -58,6 +60,9 @@ class Regions:
         self.tests = UnitTests(flow)
         self._loops = Loops(flow, self.graph, self.tests)
         self._hottest: dict[_Place, Loop | None] = {}
+        self._switches = Switches(flow.tree, self.guards.around)
+        #: The calls of what a decorator is given.
+        self._given_to = functools.cache(lambda wraps: tuple(calls_of_given(wraps)))
 
     # Loops
 
@@ -216,42 +221,46 @@ class Regions:
 
     def master_only(self, node: cst.CSTNode) -> Guard | None:
         """The guard that lets only the master core through, here or in all callers."""
-        return self._through_callers(node, self.guards.master, every=True, depth=_DEPTH)
+        return self._through_callers((node,), self.guards.master, every=True)
 
     def core_guard(self, node: cst.CSTNode) -> Guard | None:
         """The guard that may differ from core to core, here or in any caller."""
-        return self._through_callers(node, self.guards.differs, every=False, depth=_DEPTH)
+        return self._through_callers((node,), self.guards.differs, every=False)
 
     def _through_callers(
         self,
-        node: cst.CSTNode,
-        ask: functools.partial[Guard | None] | object,
+        road: Road,
+        ask: Callable[[cst.CSTNode], Guard | None],
         *,
         every: bool,
-        depth: int,
         run_as: tuple[str, Function] | None = None,
     ) -> Guard | None:
-        """A guard around a node or a call that leads there.
+        """A guard around a node or a call that leads there: in all callers, or in any.
 
-        ``run_as``: the parameter by which the function around the node runs another, and which.
+        Args:
+            road: The node, and the calls that lead to it.
+            ask: What says which guard there is around a node.
+            every: Whether all callers have to have one.
+            run_as: The parameter by which the last function runs another one, and which.
         """
-        assert callable(ask)
-        guard: Guard | None = ask(node)
-        function = self._tree.function_of(node)
+        guard: Guard | None = ask(road[-1])
+        function = self._tree.function_of(road[-1])
         if guard is None and function is not None:
             guard = next(filter(None, map(ask, self._wrapping(function))), None)
-        if guard is not None or function is None or depth == 0:
+        if guard is not None or function is None or len(road) > _DEPTH:
             return guard
-        found = [
-            self._through_callers(
-                call, ask, every=every, depth=depth - 1, run_as=self._run_as(call, function, run_as)
-            )
-            for call in (*self._callers(function), *self.closures.calls(function))
-            if run_as is None or not self._gives_another(call, function, *run_as)
-        ]
-        if every and not all(found):
-            return None
-        return next((item for item in found if item is not None), None)
+        first: Guard | None = None
+        for call in (*self._callers(function), *self.closures.calls(function)):
+            if run_as is not None and self._gives_another(call, function, *run_as):
+                continue
+            if self._switches.off((*road, call)):
+                continue
+            as_function = self._run_as(call, function, run_as)
+            found = self._through_callers((*road, call), ask, every=every, run_as=as_function)
+            if (found is None) is every:
+                return found
+            first = first or found
+        return first
 
     def _run_as(
         self, call: cst.Call, function: Function, before: tuple[str, Function] | None
@@ -282,7 +291,7 @@ class Regions:
             made = decorator.func if isinstance(decorator, cst.Call) else decorator
             wraps = self._names.definition(made)
             if isinstance(wraps, Function):
-                yield from calls_of_given(wraps)
+                yield from self._given_to(wraps)
 
 
 def _owner(tree: Tree, loop: LoopNode) -> cst.CSTNode:

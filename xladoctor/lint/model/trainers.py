@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.model.contained import any_on_device, container
 from xladoctor.lint.model.values import Arguments, Kind, Value
 
 if TYPE_CHECKING:
-    import libcst as cst
+    from xladoctor.lint.model.syntax import Function, Tree
 
 #: Attributes that hold the model that is trained.
 MODELS = frozenset({"model", "model_wrapped"})
@@ -21,6 +23,13 @@ MOVES = frozenset({"training_step", "prediction_step", "_prepare_inputs"})
 #: The call by which a copy of its loop steps on XLA devices: that is a Trainer from before
 #: Accelerate (transformers 4.30), whose loaders are plain ones of torch.
 STEPS_ALONE = "torch_xla.core.xla_model.optimizer_step"
+#: What starts a search for hyperparameters, and what nothing else runs of what comes with it
+#: (transformers 4.57, integrations/integration_utils.py).
+_SEARCHES = "hyperparameter_search"
+_OF_SEARCHES = frozenset(
+    {"_tune_save_checkpoint"}
+    | {f"run_hp_search_{name}" for name in ("optuna", "ray", "sigopt", "wandb")}
+)
 _LOSSES = frozenset({"compute_loss", "training_step", "_training_step"})
 
 
@@ -55,3 +64,14 @@ def trainer_gives(
     if name == "_wrap_model":
         return Value(Kind.MODEL, origin=node, on_device=True)
     return None
+
+
+def of_searches(tree: Tree) -> frozenset[Function | None]:
+    """What a copied Trainer runs for a search for hyperparameters alone, if nobody starts one.
+
+    ``run_hp_search_wandb(trainer)``, with the functions in it. Of a file alone that is not known.
+    """
+    functions = tree.functions.values() if len(tree.modules) > 1 else ()
+    found = [x for x in functions if any(one.name in _OF_SEARCHES for one in x.around)]
+    asked = (x.func.attr.value for x in tree.calls if isinstance(x.func, cst.Attribute))
+    return frozenset() if found and _SEARCHES in asked else frozenset(found)

@@ -10,7 +10,7 @@ from xladoctor.findings import Edit, Position
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
 
-#: What stands in the text for a line that was taken out of it (see ``sources.neutralise``).
+#: What stands in the text for a line that was taken out of it (see ``ipython.neutralise``).
 _PLACEHOLDER = re.compile(r"^(?P<indent>[ \t]*)(?:pass)?$")
 
 

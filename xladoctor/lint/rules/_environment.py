@@ -52,7 +52,7 @@ def _set_by(model: FileModel, node: cst.CSTNode) -> Iterator[tuple[str, cst.CSTN
 
 
 #: Values with which a variable is off.
-_OFF = ("", "0", "false", "False", 0, False, None)
+OFF = ("", "0", "false", "False", 0, False, None)
 
 
 def is_off(model: FileModel, node: cst.CSTNode) -> bool:
@@ -62,7 +62,7 @@ def is_off(model: FileModel, node: cst.CSTNode) -> bool:
         value = model.call(node).argument(1, "value")
     if isinstance(value, cst.Call) and model.name(value.func) == "builtins.str" and value.args:
         value = value.args[0].value
-    return value is not None and model.literal(value) in _OFF
+    return value is not None and model.literal(value) in OFF
 
 
 def _keys(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.CSTNode]]:

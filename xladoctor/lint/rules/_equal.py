@@ -18,7 +18,7 @@ from xladoctor.lint.rules._exact import GENERATORS, around, assigned, in_order
 from xladoctor.lint.rules._sources import is_made_in, of_parameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Guard
 
@@ -53,7 +53,7 @@ def seeded(model: FileModel) -> Iterator[Seed]:
     Those of linked files too: where the cores are started, they are often seeded.
     """
     for part in (model, *model.linked):
-        yield from _seeded(part)
+        yield from part.once(_all_seeded)
 
 
 def _stays_behind(model: FileModel, call: CallSite, depth: int = _DEPTH) -> bool:
@@ -71,6 +71,10 @@ def _stays_behind(model: FileModel, call: CallSite, depth: int = _DEPTH) -> bool
         return all(starts_anew(model, one) for one in started)
     callers = model.callers(call.function) if call.function is not None and depth else ()
     return bool(callers) and all(_stays_behind(model, one, depth - 1) for one in callers)
+
+
+def _all_seeded(model: FileModel) -> Sequence[Seed]:
+    return list(_seeded(model))
 
 
 def _seeded(model: FileModel) -> Iterator[Seed]:
@@ -194,9 +198,11 @@ def _comes_first(model: FileModel, one: CallSite, other: CallSite) -> bool:
 
 def equal_weights(model: FileModel) -> bool:
     """Whether something brings the weights of all cores together, whatever they were before."""
-    return any(
-        _brings_together(part, call) for part in (model, *model.linked) for call in part.calls()
-    )
+    return any(part.once(_has_equal_weights) for part in (model, *model.linked))
+
+
+def _has_equal_weights(model: FileModel) -> bool:
+    return any(_brings_together(model, call) for call in model.calls())
 
 
 def _brings_together(model: FileModel, call: CallSite) -> bool:

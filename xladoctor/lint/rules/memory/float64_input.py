@@ -6,16 +6,17 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import is_name, text_of
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._environment import OFF, is_off, settings
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._reads import costly_loop, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Guard, Problem
 
 _DOUBLE = frozenset({"torch.float64", "torch.double", "numpy.float64", "numpy.double"})
 #: Functions of numpy whose result is float64 unless ``dtype`` says otherwise.
@@ -33,18 +34,21 @@ _TENSORS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
 #: Functions that give an array of the kind that they are asked for.
 _CASTS = frozenset({"numpy.array", "numpy.asarray"})
 _DEEPEST = 6
+#: With these variables there is no float64 on the device: it is float32 there, or bfloat16
+#: (torch_xla 2.9).
+_NARROWING = frozenset({"XLA_DOWNCAST_BF16", "XLA_USE_BF16"})
 
 
 @rule("XLA705")
 def float64_input(model: FileModel) -> Iterator[Problem]:
     """Find device tensors made float64, and samples made of float64 arrays."""
-    if not model.is_xla:
+    if not model.is_xla or any(part.once(_narrows) for part in (model, *model.linked)):
         return
     for call in model.methods("double", "to", "type"):
         tensor = call.receiver
         if tensor is None or not model.value(tensor).is_device_tensor:
             continue
-        if costly_loop(model, call.node) is None:
+        if costly_loop(model, call.node) is None or _is_narrowed(model, call.node):
             continue
         if call.method == "double" or any(_is_double(model, a.value) for a in call.node.args):
             yield _problem(model, call.node, f"{snippet(model, tensor)} becomes float64 here")
@@ -59,6 +63,30 @@ def float64_input(model: FileModel) -> Iterator[Problem]:
             yield _problem(
                 model, call.node, f"numpy made {snippet(model, first)} float64, and torch keeps it"
             )
+
+
+def _narrows(model: FileModel) -> bool:
+    """``os.environ["XLA_DOWNCAST_BF16"] = "1"``."""
+    return any(name in _NARROWING and not is_off(model, node) for name, _, node in settings(model))
+
+
+def _is_narrowed(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a node stands under ``if os.environ.get("XLA_DOWNCAST_BF16") == "1":``."""
+    return any(
+        _is_on(model, guard)
+        for guard in model.guards(node)
+        if any(text_of(part) in _NARROWING for part in walk(guard.test))
+    )
+
+
+def _is_on(model: FileModel, guard: Guard) -> bool:
+    """Whether a condition on a variable lets through where it is on: ``!= "0"``, ``== "1"``."""
+    test = guard.test
+    if not isinstance(test, cst.Comparison):
+        return guard.when
+    [asked, *_] = test.comparisons
+    equal = isinstance(asked.operator, cst.Equal | cst.In)
+    return (guard.when is equal) is (model.literal(asked.comparator) not in OFF)
 
 
 def _problem(model: FileModel, node: cst.CSTNode, what: str) -> Problem:

@@ -21,6 +21,7 @@ from xladoctor.lint.rules._collate import (
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import filled_up, longest, longest_in, varying_length
+from xladoctor.lint.rules._padded_sets import pads_first
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._settled import by_default, settled
 from xladoctor.lint.rules._sources import of_parameter, the_call
@@ -98,7 +99,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
                 and tokenizes(model, call)
                 and (call.function in collating or costly_loop(model, call.node) is not None)
             )
-        if found and not _for_float16(model, call) and not _is_left_out(model, call):
+        if found and not _is_excused(model, call):
             yield model.problem(
                 call.node,
                 "padded to the longest sample, every batch may have another shape: each new length "
@@ -168,6 +169,11 @@ def _pads_all(model: FileModel) -> bool:
         "padding" in call.keywords and "max_length" in by_default(model, call.keywords["padding"])
         for call in model.calls()
     )
+
+
+def _is_excused(model: FileModel, call: CallSite) -> bool:
+    """Whether batches of another length are not to be feared from a call that pads."""
+    return _for_float16(model, call) or _is_left_out(model, call) or pads_first(model, call)
 
 
 def _is_left_out(model: FileModel, call: CallSite) -> bool:
