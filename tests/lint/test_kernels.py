@@ -74,7 +74,8 @@ def run(index):
     fitter = Fitter(torch.nn.Linear(3, 1).to(device), device, Settings)
     fitter.fit(loader, loader)
 
-xmp.spawn(run)
+if __name__ == "__main__":
+    xmp.spawn(run)
 """
 )
 
@@ -124,7 +125,8 @@ def run_core(index):
     loader = DataLoader(DATA, 8, drop_last=True, sampler=part)
     fit(pl.MpDeviceLoader(loader, device), model, optimizer, device)
 
-xmp.spawn(run_core)
+if __name__ == "__main__":
+    xmp.spawn(run_core)
 """
 )
 
@@ -196,7 +198,8 @@ def run(index, CFG):
     batches = pl.MpDeviceLoader(DataLoader(DATA, 8, drop_last=True, sampler=part), device)
     train_epoch(batches, model, torch.optim.AdamW(model.parameters()), CFG)
 
-xmp.spawn(run, args=({},))
+if __name__ == "__main__":
+    xmp.spawn(run, args=({},))
 """
 )
 
@@ -276,7 +279,8 @@ def run(index):
     args = TrainingArguments("out", dataloader_drop_last=True)
     Trainer(model=build(), train_dataset=data["train"], args=args, data_collator=collate).train()
 
-xmp.spawn(run)
+if __name__ == "__main__":
+    xmp.spawn(run)
 """
 
 
@@ -516,7 +520,8 @@ def run():
 def started(index, flags):
     run()
 
-xmp.spawn(started, args=({},), nprocs=PROCESSES)
+if __name__ == "__main__":
+    xmp.spawn(started, args=({},), nprocs=PROCESSES)
 """
 )
 

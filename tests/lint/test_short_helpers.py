@@ -132,7 +132,8 @@ class Head(nn.Module):
         self.out = nn.Linear(8, 2)
     def forward(self, x):
         return self.out(x)
-xmp.spawn(_mp_fn, args=(LOADER,))
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=(LOADER,))
 """,
     "the seed comes after the model": """\
 from networks import Net
@@ -143,7 +144,8 @@ def on_core(index, loader):
     device = xm.xla_device()
     net = net.to(device)
     train(net, loader, device)
-xmp.spawn(on_core, args=([],))
+if __name__ == "__main__":
+    xmp.spawn(on_core, args=([],))
 """,
     "the seed comes first": """\
 from networks import Net
@@ -154,7 +156,8 @@ def on_core(index, loader):
     device = xm.xla_device()
     net = net.to(device)
     train(net, loader, device)
-xmp.spawn(on_core, args=([],))
+if __name__ == "__main__":
+    xmp.spawn(on_core, args=([],))
 """,
     "the function that trains seeds itself": """\
 from networks import Net
@@ -168,7 +171,8 @@ def on_core(index, loader):
     global NET
     NET = Net(64)  # !XLA426
     run(index, loader)
-xmp.spawn(on_core, args=([],))
+if __name__ == "__main__":
+    xmp.spawn(on_core, args=([],))
 """,
     "weights are sent behind it": """\
 class Net(nn.Module):
@@ -182,7 +186,8 @@ def _mp_fn(rank, loader):
     model = Net().to(device)
     xm.broadcast_master_param(model)
     train(model, loader, device)
-xmp.spawn(_mp_fn, args=(LOADER,))
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=(LOADER,))
 """,
     "the core's number has no parameter": """\
 class Net(nn.Module):
@@ -198,7 +203,8 @@ def main(args):
     train(model, args.loader, device)
     if args.save:
         torch.save(model.state_dict(), "net.pt")  # !XLA406 XLA721
-xmp.spawn(main, args=(ARGS,))  # !XLA408
+if __name__ == "__main__":
+    xmp.spawn(main, args=(ARGS,))  # !XLA408
 """,
 }
 
@@ -287,14 +293,16 @@ import lightning as L
 def main(rank, net, data):
     trainer = L.Trainer(accelerator="tpu", devices="auto", strategy="xla")
     trainer.fit(net, data)
-xmp.spawn(main, args=(NET, DATA))  # !XLA407
+if __name__ == "__main__":
+    xmp.spawn(main, args=(NET, DATA))  # !XLA407
 """,
     "a Trainer of one device": """\
 import lightning as L
 def main(rank, net, data):
     trainer = L.Trainer(accelerator="tpu", devices=1)
     trainer.fit(net, data)
-xmp.spawn(main, args=(NET, DATA))
+if __name__ == "__main__":
+    xmp.spawn(main, args=(NET, DATA))
 """,
 }
 
@@ -553,7 +561,8 @@ def main(index, prompts):
         start = time.time()
         picture = pipe(prompts[i]).images[0]
         print(time.time() - start)
-xmp.spawn(main, args=(["a"],))
+if __name__ == "__main__":
+    xmp.spawn(main, args=(["a"],))
 """,
     ),
     "one core steps alone": (
@@ -583,7 +592,8 @@ def main(index, prompts):
     if index > 0:
         sys.stdout = open(os.devnull, "w")
     print("batch", len(prompts))
-xmp.spawn(main, args=(["a"],))
+if __name__ == "__main__":
+    xmp.spawn(main, args=(["a"],))
 """,
     ),
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import frameworks, gpu_programs
+from xladoctor.lint.model import gpu_programs
 from xladoctor.lint.model.loops import Entry, OnXla
 from xladoctor.lint.model.started_if import StartedIf
 from xladoctor.lint.model.syntax import Class, Function
@@ -78,7 +78,8 @@ class EveryCore:
     def _asking(self) -> Sequence[Function]:
         """What other files call, and asks which core it is: ``if not self.is_master: return``.
 
-        Who asks is one of several. In a file that starts the cores, nobody runs it.
+        Who asks is one of several, but for a Trainer, which asks everywhere. In a file that starts
+        the cores, nobody runs it.
         """
         started = {self._tree.module_of(call) for call in self._entries.starts}
         asking = {
@@ -104,7 +105,7 @@ class EveryCore:
             and self._tree.module_of(function.node) not in started
             and function.outer is None
             and function not in self._entries.alone
-            and not (function.name in frameworks.NOT_ON_XLA and function.owner is not None)
+            and (function.owner is None or not self._flow.hooks.is_trainer(function.owner))
             and not self._flow.callers(function)
         ]
 

@@ -24,56 +24,61 @@ _LAUNCH = "torch_xla.launch"
 
 @rule("XLA408")
 def spawn_target(model: FileModel) -> Iterator[Problem]:
-    """Find targets that cannot be pickled and targets whose parameters do not fit."""
+    """Find targets that cannot be pickled, or do not fit, and processes that start themselves."""
     for call in model.calls(_SPAWN, _LAUNCH):
-        if _comes_again(model, call):
+        problem = _of_target(model, call)
+        if problem is not None:
+            yield problem
+        elif _comes_again(model, call):
             yield model.problem(
                 call.node,
                 "each new process reads this file again and comes to this line: RuntimeError, "
                 "for it is still starting",
                 suggestion='if __name__ == "__main__": around it',
             )
-            continue
-        target = call.argument(0, "fn")
-        called = _called_at_once(model, target)
-        if target is not None and called is not None:
-            yield model.problem(
-                target,
-                f"{snippet(model, target)} runs here, in the process that starts the cores, and "
-                "they are given what it returns, which is None: TypeError on every core",
-                suggestion=f"give the function and its arguments apart: {called}, args=(...)",
-            )
-            continue
-        function = model.value(target).function if target is not None else None
-        if target is None or function is None or call.has_star:
-            continue
-        if not function.parameters and not takes_any(function) and _bare(target):
-            yield model.problem(
-                target,
-                f"{snippet(model, target)} takes no argument, and is called with the core's "
-                "number first: TypeError on every core",
-                suggestion="def _mp_fn(index, ...)",
-                related=[model.place(function.node, "defined here")],
-            )
-            continue
-        args = call.argument(1, "args")
-        wrong = misfit(model, target, function, args, first=1)
-        if wrong is not None:
-            items = items_of(model, args)
-            by = "" if "name" in wrong else f": the core's number and {items} from args"
-            yield model.problem(
-                target,
-                f"{snippet(model, target)} {wrong}{by}: TypeError on every core",
-                suggestion="one parameter for the core's number, then one for each item of args",
-                related=[model.place(function.node, "defined here")],
-            )
-        elif _pickled(model, call) and (function.outer is not None or _is_lambda(function)):
-            yield model.problem(
-                target,
-                "a function inside a function (or a lambda) cannot be sent to the processes of "
-                "the cores: PicklingError",
-                suggestion="define the function at the top of the file",
-            )
+
+
+def _of_target(model: FileModel, call: CallSite) -> Problem | None:
+    """What is wrong with the function that a call gives to the cores."""
+    target = call.argument(0, "fn")
+    called = _called_at_once(model, target)
+    if target is not None and called is not None:
+        return model.problem(
+            target,
+            f"{snippet(model, target)} runs here, in the process that starts the cores, and "
+            "they are given what it returns, which is None: TypeError on every core",
+            suggestion=f"give the function and its arguments apart: {called}, args=(...)",
+        )
+    function = model.value(target).function if target is not None else None
+    if target is None or function is None or call.has_star:
+        return None
+    if not function.parameters and not takes_any(function) and _bare(target):
+        return model.problem(
+            target,
+            f"{snippet(model, target)} takes no argument, and is called with the core's "
+            "number first: TypeError on every core",
+            suggestion="def _mp_fn(index, ...)",
+            related=[model.place(function.node, "defined here")],
+        )
+    args = call.argument(1, "args")
+    wrong = misfit(model, target, function, args, first=1)
+    if wrong is not None:
+        items = items_of(model, args)
+        by = "" if "name" in wrong else f": the core's number and {items} from args"
+        return model.problem(
+            target,
+            f"{snippet(model, target)} {wrong}{by}: TypeError on every core",
+            suggestion="one parameter for the core's number, then one for each item of args",
+            related=[model.place(function.node, "defined here")],
+        )
+    if _pickled(model, call) and (function.outer is not None or _is_lambda(function)):
+        return model.problem(
+            target,
+            "a function inside a function (or a lambda) cannot be sent to the processes of "
+            "the cores: PicklingError",
+            suggestion="define the function at the top of the file",
+        )
+    return None
 
 
 def _comes_again(model: FileModel, call: CallSite) -> bool:
