@@ -72,6 +72,23 @@ def _sampler_of_one(call: cst.Call) -> object:
     return without(call, "num_replicas", "rank") if called(call) == "DistributedSampler" else None
 
 
+def _misspelt(call: cst.Call) -> object:
+    fits = called(call) == "DataLoader" and keyword(call, "drop_last")
+    return having(without(call, "drop_last"), droplast="True") if fits else None
+
+
+def _shuffled_apart(call: cst.Call) -> object:
+    shuffled = keyword(call, "shuffle")
+    shares = called(call) == "DistributedSampler" and keyword(call, "rank")
+    fits = shares and (shuffled is None or code(shuffled.value) == "True")
+    return having(call, seed="xr.global_ordinal()") if fits else None
+
+
+def _without_guard(node: cst.CSTNode) -> object:
+    fits = code(node.test) == '__name__ == "__main__"'  # type: ignore[attr-defined]
+    return node.with_changes(test=expression("True")) if fits else None
+
+
 def _plain_step(call: cst.Call) -> object:
     if called(call) != "xm.optimizer_step":
         return None
@@ -272,6 +289,10 @@ _TRAINING: Sequence[Fault] = (
     Fault("shuffle beside a sampler", ("XLA409",), calls(_shuffled_twice)),
     # A process group answers for the sampler.
     Fault("sampler of one", ("XLA409",), calls(_sampler_of_one), unless=("init_process_group(",)),
+    Fault("loader's keyword misspelt", ("XLA801",), calls(_misspelt)),
+    Fault("shuffled by the core", ("XLA448",), calls(_shuffled_apart, XR)),
+    Fault("start without a guard", ("XLA408",),
+          lambda program: places(program, cst.If, _without_guard), STARTS),
     Fault("master-only evaluation", ("XLA418", "XLA405"),
           lines(master_only("evaluate", "accuracy"), XM)),
     Fault("metric of one core", ("XLA405", "XLA419", "XLA427"), calls(_local_metric)),
@@ -312,7 +333,6 @@ FAULTS: Sequence[Fault] = (*_TRAINING, *SHARDING, *LIBRARY)
 #: Rules that no fault is planted for, and why.
 NOT_PLANTED = {
     "XLA313": "off unless it is selected",
-    "XLA448": "newer than the count; no healthy program splits its samples on the cores",
     "XLA316": "newer than the count; no healthy program checkpoints behind frozen layers",
     **{f"XLA86{number}": "newer than the count; TorchTPU's own" for number in (4, 5, 6)},
     **{f"XLA85{number}": "off unless a program is moved to another device" for number in range(10)},
