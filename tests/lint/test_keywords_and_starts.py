@@ -446,3 +446,39 @@ net = Net().to(torch_xla.device())
 """,
         "XLA306",
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('get_ipython().run_cell_magic("bash", "", "echo 1\\nexport XRT_TPU_CONFIG=1\\n")', True),
+        ('get_ipython().run_cell_magic("sh", "", "export XLA_USE_BF16=1")', True),
+        ('get_ipython().run_cell_magic("time", "", "export = 1")', False),
+        ('get_ipython().run_cell_magic("bash", "", "export TPU_DEPS_INSTALLED=true")', False),
+        ('get_ipython().run_cell_magic("bash", "", text)', False),
+    ],
+)
+def test_what_a_cell_of_a_shell_exports_ends_with_it(line, told):
+    assert bool(rows(f"{HEAD}text = input()\n{line}\n", "XLA701")) is told
+
+
+def test_functions_of_libraries_that_come_with_a_star():
+    check(
+        """
+import pytorch_lightning as pl
+from utilities import *
+
+
+class Data(pl.LightningDataModule):
+    def collate(self, batch):
+        texts = pad_sequence([one["text"] for one in batch], batch_first=True)  # !XLA209
+        return {"text": texts}
+
+    def train_dataloader(self):
+        return DataLoader(self.dataset, batch_size=8, drop_last=True, collate_fn=self.collate)
+
+
+trainer = pl.Trainer(accelerator="tpu", devices=8)
+""",
+        "XLA209",
+    )

@@ -88,10 +88,18 @@ LEFT_OUT_TOO = {
         frozenset({"Trainer", "LightningModule", "LightningDataModule", "seed_everything"}),
     ),
 }
-#: Classes that a file calls and binds nowhere, behind ``from data import *``.
-LEFT_OUT_CLASSES = {
+#: Classes and functions that a file calls and binds nowhere, behind ``from data import *``.
+LEFT_OUT_CALLS = {
     "DataLoader": "torch.utils.data.DataLoader",
     "DistributedSampler": "torch.utils.data.distributed.DistributedSampler",
+    "TensorDataset": "torch.utils.data.TensorDataset",
+    "random_split": "torch.utils.data.random_split",
+    "pad_sequence": "torch.nn.utils.rnn.pad_sequence",
+    "clip_grad_norm_": "torch.nn.utils.clip_grad_norm_",
+    "train_test_split": "sklearn.model_selection.train_test_split",
+    "roc_auc_score": "sklearn.metrics.roc_auc_score",
+    "accuracy_score": "sklearn.metrics.accuracy_score",
+    "f1_score": "sklearn.metrics.f1_score",
 }
 #: What a file takes from libraries with a star and binds nowhere: the module, and where the names
 #: live that it hands on.

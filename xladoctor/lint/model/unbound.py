@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import LEFT_OUT, LEFT_OUT_CLASSES, LEFT_OUT_TOO, STARS, dotted_text
+from xladoctor.lint.model.dotted import LEFT_OUT, LEFT_OUT_CALLS, LEFT_OUT_TOO, STARS, dotted_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,9 +42,9 @@ def left_out(tree: Tree) -> Mapping[str, str]:
                 found[node.value] = handed[node.value]
         for call in tree.calls:
             name = call.func.value if type(call.func) is cst.Name else ""
-            unbound = name in LEFT_OUT_CLASSES and name not in found
+            unbound = name in LEFT_OUT_CALLS and name not in found
             if unbound and not tree.scopes[call].lookup(name):
-                found[name] = LEFT_OUT_CLASSES[name]
+                found[name] = LEFT_OUT_CALLS[name]
     return found
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
     from xladoctor.lint.model.problems import Place
 
 
@@ -32,6 +32,7 @@ _SETS_ONE = re.compile(r"^(?:%(?:set_)?env\s+\w+(?:=|\s+).*|!?\s*export\s+\w+=[^
 _EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*"|[^;&|\s]*)\s*$""")
 #: What asks for a variable, with what else it gives where that is not set.
 _GETS = ("os.environ.get", "os.getenv")
+_OF_IPYTHON = ("system", "getoutput", "run_cell_magic")
 _NOTHING = (None, "", False, 0)
 #: By it programs of XRT saw that they had a TPU.
 _XRT = "XRT_TPU_CONFIG"
@@ -42,6 +43,8 @@ _SHELLS = tuple(f"subprocess.{name}" for name in ("run", "call", "check_call", "
 _FAMILIES = {"XLA_": 0.85, "PJRT_": 0.85, "PT_XLA_": 0.85, "TPU_": 0.87, "LIBTPU_": 0.87}
 #: Of these all are torch_xla's: a name of theirs that it does not read was made up.
 _OWN_FAMILIES = ("XLA_USE_", "PT_XLA_")
+#: What a shell may export for torch_xla, of any release, beside what is read today.
+_EXPORTED = ("XLA_", "XRT_", "PJRT_", "PT_XLA_")
 
 
 @functools.cache
@@ -187,16 +190,12 @@ def _is_own(model: FileModel, name: str) -> bool:
 
 def _exported(model: FileModel) -> Iterator[Problem]:
     """``os.system("export PJRT_DEVICE=TPU")``: that shell ends, and the variable with it."""
-    calls = [*model.calls("os.system", *_SHELLS), *model.methods("system", "getoutput")]
-    for call in calls:
-        if call.method in {"system", "getoutput"} and call.name is None:
-            asked = call.receiver.func if isinstance(call.receiver, cst.Call) else None
-            if not isinstance(asked, cst.Name) or asked.value != "get_ipython":
+    for call in (*model.calls("os.system", *_SHELLS), *model.methods(*_OF_IPYTHON)):
+        for line in _commands(model, call):
+            match = _EXPORTS.match(line)
+            name = match["name"] if match is not None else ""
+            if name not in _read() and not name.startswith(_EXPORTED):
                 continue
-        text = model.literal(call.positional[0]) if call.positional else None
-        match = _EXPORTS.match(text) if isinstance(text, str) else None
-        if match is not None and match["name"].startswith((*_FAMILIES, "XRT_")):
-            name = match["name"]
             yield model.problem(
                 call.node,
                 f"{name} is exported in a shell that ends with this line: the program does not "
@@ -204,6 +203,24 @@ def _exported(model: FileModel) -> Iterator[Problem]:
                 suggestion=f'os.environ["{name}"] = ... before torch_xla is imported, if it is '
                 "needed",
             )
+            break
+
+
+def _commands(model: FileModel, call: CallSite) -> Iterator[str]:
+    """What a call gives to a shell of its own, line by line.
+
+    Of a notebook that was converted too: ``get_ipython().run_cell_magic("bash", "", text)``.
+    """
+    place = 0
+    if call.name is None:
+        asked = call.receiver.func if isinstance(call.receiver, cst.Call) else None
+        if not isinstance(asked, cst.Name) or asked.value != "get_ipython":
+            return
+        if call.method == "run_cell_magic":
+            kind = model.literal(call.positional[0]) if call.positional else None
+            place = 2 if kind in {"bash", "sh"} else len(call.positional)
+    text = model.literal(call.positional[place]) if len(call.positional) > place else None
+    yield from text.splitlines() if isinstance(text, str) else ()
 
 
 def _reads(model: FileModel, node: cst.Subscript) -> bool:
