@@ -294,6 +294,8 @@ ENVIRONMENT_NAME = patterns.lazy(r"(^|_)(vec_?)?env(ironment)?s?(_?\d+)?(_|$)")
 ACT_NAME = patterns.lazy(
     r"^_?(act|(select|choose|get|sample|pick|take|compute|predict)_actions?(_and_\w+)?|get_policy_action)$"
 )
+#: What agents call what they see of an environment.
+OBSERVED = frozenset({"observation", "observations", "obs"})
 LEARN_NAME = patterns.lazy(
     r"^_?((soft_)?(learn|optimi[sz]e|replay|update)|experience_replay|learn_from_\w+"
     r"|(optimi[sz]e|update|train)_(model|agent|policy|critic|actor|networks?|parameters)"

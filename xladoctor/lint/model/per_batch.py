@@ -135,7 +135,7 @@ class CalledPerBatch:
             return None
         methods = function.owner.methods.values()
         calls = self._graph.calls_in(function)
-        if know.ACT_NAME.search(function.name):
+        if know.ACT_NAME.search(function.name) or self._is_shown_state(function):
             learns = any(
                 self._training.trains(call, 1)
                 for one in methods
@@ -145,11 +145,14 @@ class CalledPerBatch:
             return LoopKind.ROLLOUT if acts else None
         if not know.LEARN_NAME.search(function.name):
             return None
-        acts = any(know.ACT_NAME.search(one.name) for one in methods)
         learns = any(
             self._around[call] is None and self._training.trains(call, 1) for call in calls
         )
-        return LoopKind.STEP if acts and learns else None
+        return LoopKind.STEP if learns else None
+
+    def _is_shown_state(self, function: Function) -> bool:
+        """``agent.step(observation)``: what it makes of it is one step of an environment."""
+        return function.name == "step" and not know.OBSERVED.isdisjoint(function.parameters)
 
     def _feeds_lone_step(self, function: Function) -> bool:
         """``feed_data(batch)`` of an object whose ``optimize_parameters()`` takes the step."""

@@ -11,6 +11,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.schedules import Schedules
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import Turns, bound_in, is_larger, last_of, names_in, refuses
+from xladoctor.lint.model.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.guards import Guards
     from xladoctor.lint.model.loops import Guard
 
+#: Words of the names of what asks for more to be told.
+_LOGS = frozenset({"log", "logs", "logging", "verbose", "debug", "metrics", "print", "report",
+                   "stats", "diagnostics"})  # fmt: skip
 _FUNCTIONS = cst.FunctionDef | cst.Lambda | cst.ClassDef
 
 
@@ -35,6 +39,7 @@ class Rarity:
         self._tree = flow.tree
         self._names = flow.names
         self._guards = guards
+        self._flow = flow
         self._schedules = Schedules(flow, within)
         self._turns = Turns(flow)
 
@@ -64,6 +69,7 @@ class Rarity:
             or self._on_fault(guard)
             or self._since_last(guard)
             or self._once(guard)
+            or self._if_asked(guard)
             for guard in self._guards.around(node)
             if not _checked(guard)
             and self._same_loop(guard, node)
@@ -89,6 +95,20 @@ class Rarity:
             isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == since
             for part in walk(branch, into_functions=False)
         )
+
+    def _if_asked(self, guard: Guard) -> bool:
+        """``def learn(self, log=False): if log: ...``, which another file calls as it likes."""
+        test, when = guard.test, guard.when
+        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
+            test, when = test.expression, not when
+        function = self._tree.function_of(guard.node)
+        if not when or not isinstance(test, cst.Name) or function is None:
+            return False
+        if _LOGS.isdisjoint(words(test.value)):
+            return False  # ``train=False`` is what every step of the training gives
+        default = function.default(test.value)
+        asked = default is not None and is_name(default, "False")
+        return asked and not self._flow.callers(function)
 
     def _once(self, guard: Guard) -> bool:
         """``if self.queue is None:`` and ``if not hasattr(self, "queue"):``, which then make it.

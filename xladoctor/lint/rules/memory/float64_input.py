@@ -66,8 +66,13 @@ def float64_input(model: FileModel) -> Iterator[Problem]:
 
 
 def _narrows(model: FileModel) -> bool:
-    """``os.environ["XLA_DOWNCAST_BF16"] = "1"``."""
-    return any(name in _NARROWING and not is_off(model, node) for name, _, node in settings(model))
+    """``os.environ["XLA_DOWNCAST_BF16"] = "1"``.
+
+    Not for XLA_USE_BF16, which XLA701 advises to leave out: then there is a float64 again.
+    """
+    return any(
+        name == "XLA_DOWNCAST_BF16" and not is_off(model, node) for name, _, node in settings(model)
+    )
 
 
 def _is_narrowed(model: FileModel, node: cst.CSTNode) -> bool:
