@@ -482,3 +482,61 @@ trainer = pl.Trainer(accelerator="tpu", devices=8)
 """,
         "XLA209",
     )
+
+
+AGENT = """
+class Agent:
+    def __init__(self, net):
+        self.device = xm.xla_device()
+        self.net = net.to(self.device)
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+        self.memory = []
+
+    def step(self, observation, action=None):
+        observation = observation.to(self.device)
+        value = self.net(observation)
+        if not torch.isfinite(value).all():  # !XLA104
+            return None
+        return value
+
+    def _optimize(self, log_metrics=False):
+        batch = torch.stack(self.memory).to(self.device)
+        loss = self.net(batch).mean()
+        if loss.isnan():  # !XLA104
+            return None
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        xm.mark_step()
+        if not log_metrics:
+            return {}
+        return {"loss": loss.detach().cpu().item()}
+
+    def learn(self, quiet=True):
+        loss = self.net(torch.stack(self.memory).to(self.device)).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()  # !XLA101
+"""
+
+
+def test_an_agent_that_another_file_lets_step_and_learn():
+    check(AGENT, "XLA104", "XLA101")
+
+
+def test_who_waits_for_the_first_one_does_not_write_as_well():
+    check(
+        """
+def load(path):
+    if not xm.is_master_ordinal():
+        xm.rendezvous("data")
+    device = xm.xla_device()
+    if not os.path.exists(path):
+        torch.save(torch.ones(2), path)
+    if xm.is_master_ordinal():
+        xm.rendezvous("data")
+    return torch.load(path)
+""",
+        "XLA406",
+    )

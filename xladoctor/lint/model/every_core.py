@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import gpu_programs
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.loops import Entry, OnXla
 from xladoctor.lint.model.started_if import StartedIf
 from xladoctor.lint.model.syntax import Class, Function
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.entries import Entries
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.guards import Guards
+
+_WAITS = frozenset({"rendezvous", "xla_rendezvous", "barrier", "wait_for_everyone"})
 
 
 class EveryCore:
@@ -65,13 +68,7 @@ class EveryCore:
                     continue
                 found[place] = entry
                 queue.extend(self._next(place))
-        for function in self._asking:
-            queue = [function] if function not in found else []
-            while queue:
-                place = queue.pop()
-                if place not in found:
-                    found[place] = Entry(function, None)
-                    queue.extend(self._next(place))
+        found.update({one: Entry(one, None) for one in self._asking if one not in found})
         return found
 
     @functools.cached_property
@@ -87,6 +84,8 @@ class EveryCore:
             for call in self._tree.calls
             if any(guard.master is not None for guard in self._around(call))
         }
+        # Who also waits for the others lets one go first, after which they find the work done.
+        asking -= {self._tree.function_of(call) for call in self._tree.calls if _waits(call)}
         names = self._flow.names
         gpus = (
             *gpu_programs.moves_to_gpu(self._tree, names),
@@ -172,3 +171,8 @@ class EveryCore:
                     alone = any(guard.master is not None for guard in self._around(call))
                     made[cls] = made.get(cls, True) and alone
         return frozenset(cls for cls, alone in made.items() if alone)
+
+
+def _waits(call: cst.Call) -> bool:
+    """``xm.rendezvous("data")``, ``accelerator.wait_for_everyone()``."""
+    return last_name(call.func) in _WAITS
