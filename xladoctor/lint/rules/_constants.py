@@ -10,7 +10,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._environment import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.lint.model import CallSite, Class, FileModel
 
@@ -122,13 +122,27 @@ def of_settings(model: FileModel, node: cst.Attribute) -> list[cst.BaseExpressio
 
 def of_class(cls: cst.ClassDef, attribute: str) -> cst.BaseExpression | None:
     """What the body of a class gives an attribute."""
+    return next((value for name, value in _class_values(cls) if name == attribute), None)
+
+
+def of_classes(model: FileModel) -> Mapping[str, Sequence[cst.BaseExpression]]:
+    """Attribute to what the bodies of the file's classes give it (``model.once(of_classes)``)."""
+    found: dict[str, list[cst.BaseExpression]] = {}
+    for cls in model.classes:
+        for name, value in _class_values(cls.node):
+            if value is not None:
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def _class_values(cls: cst.ClassDef) -> Iterator[tuple[str, cst.BaseExpression | None]]:
+    """``size: int = 8``, ``size = 8`` in the body of a class."""
     for line in cls.body.body:
         for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
-            if isinstance(part, cst.AnnAssign) and is_name(part.target, attribute):
-                return written_default(part.value)
-            if isinstance(part, cst.Assign) and is_name(part.targets[0].target, attribute):
-                return part.value
-    return None
+            if isinstance(part, cst.AnnAssign) and isinstance(part.target, cst.Name):
+                yield part.target.value, written_default(part.value)
+            elif isinstance(part, cst.Assign) and isinstance(part.targets[0].target, cst.Name):
+                yield part.targets[0].target.value, part.value
 
 
 def written_default(value: cst.BaseExpression | None) -> cst.BaseExpression | None:

@@ -10,13 +10,13 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.rules._api import version
-from xladoctor.lint.rules._constants import of_class
+from xladoctor.lint.rules._constants import of_classes
 from xladoctor.lint.rules._given import entries, given
 from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._tolerated import caught_by, tolerated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
@@ -113,8 +113,8 @@ def _given(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
     return found
 
 
-def _of_settings(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+def _of_settings(model: FileModel, node: cst.BaseExpression) -> Sequence[cst.BaseExpression]:
     """What the classes of the file give ``config.scheduler`` in their bodies."""
-    if isinstance(node, cst.Attribute):
-        written = (of_class(cls.node, node.attr.value) for cls in model.classes)
-        yield from (one for one in written if one is not None)
+    if not isinstance(node, cst.Attribute):
+        return ()
+    return model.once(of_classes).get(node.attr.value, ())
