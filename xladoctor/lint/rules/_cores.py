@@ -267,6 +267,13 @@ def starts_anew(model: FileModel, call: CallSite) -> bool:
     return start is None or model.literal(start) == "spawn"
 
 
+def is_forked(model: FileModel, entry: Entry) -> bool:
+    """Whether the cores are forked: each process goes on with the numbers of the one before it."""
+    start = model.call(entry.call) if isinstance(entry.call, cst.Call) else None
+    method = start.keywords.get("start_method") if start is not None else None
+    return method is not None and model.literal(method) == "fork"
+
+
 def ends_the_run(model: FileModel, guard: Guard, node: cst.CSTNode) -> bool:
     """``if torch.isnan(loss): raise ValueError()`` before a node: it ends the other cores too."""
     return refuses(guard.node) and guard.node not in model.tree.ancestors(node)

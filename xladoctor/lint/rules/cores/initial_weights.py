@@ -14,7 +14,7 @@ from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places, every_core
+from xladoctor.lint.rules._cores import entry_places, every_core, is_forked
 from xladoctor.lint.rules._drawn import (
     makers_of,
     makes_model,
@@ -87,7 +87,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         heads = (new_head(model, model.call(maker)) for maker in makers)
         head = next((node for node in heads if node is not None and model.is_here(node)), None)
         drawn = _what_is_drawn(model, head)
-        if seed is None and _forked(model, entry):
+        if seed is None and is_forked(model, entry):
             drawn += " (forked processes draw alike, but the two cores of one on TPU v2 and v3 not)"
         yield model.problem(
             call.node if head is None else head,
@@ -144,13 +144,6 @@ def _only_evaluates(model: FileModel, entry: Entry) -> bool:
         return False
     steps = {"backward", "step"} & methods
     return not steps and all(model.value(x.node).kind is not Kind.OPTIMIZER for x in reached)
-
-
-def _forked(model: FileModel, entry: Entry) -> bool:
-    """Whether the cores are forked: each process goes on with the numbers of the one before it."""
-    start = model.call(entry.call) if isinstance(entry.call, cst.Call) else None
-    method = start.keywords.get("start_method") if start is not None else None
-    return method is not None and model.literal(method) == "fork"
 
 
 def _trains_anywhere(model: FileModel) -> bool:
