@@ -200,7 +200,7 @@ for name in sys.argv[1:]:
 
 
 @pytest.mark.xla
-@pytest.mark.parametrize("kind", ["names", "others"])
+@pytest.mark.parametrize("kind", ["names", pytest.param("others", marks=pytest.mark.slow)])
 def test_which_optimizers_read_a_count_on_the_device(kind):
     pytest.importorskip("torch_xla")
     names = catalogue.table("optimizers")["counting"][kind]
