@@ -548,6 +548,60 @@ def test_models_that_tie_come_apart_by_the_move_and_by_prepare():
     assert [row for row in rows if row[:1] == ["prepared"]] == [["prepared", "False"]] * 5
 
 
+@pytest.mark.xla
+@pytest.mark.filterwarnings("ignore")
+def test_the_parameters_of_the_installed_functions_are_known(monkeypatch):
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
+    pytest.importorskip("torch_xla")
+    for row in catalogue.table("parameters")["function"]:
+        module, _, name = row["of"].rpartition(".")
+        function = getattr(importlib.import_module(module), name)
+        taken = inspect.signature(function).parameters.values()
+        assert not any(one.kind is one.VAR_KEYWORD for one in taken), row["of"]
+        named = {one.name for one in taken if one.kind is not one.POSITIONAL_ONLY}
+        assert set(row["names"]) == named - {x.name for x in taken if x.kind is x.VAR_POSITIONAL}
+
+
+READS = """
+import torch
+import torch_xla
+import torch_xla.debug.metrics as met
+
+device = torch_xla.device()
+for name in NAMES:
+    for moved in (False, True):
+        model = torch.nn.Linear(4, 4).to(device)
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01)
+        for step in range(4):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4, device=device)).sum().backward()
+            torch_xla.sync(wait=True)
+            before = met.counter_value("aten::_local_scalar_dense") or 0
+            optimizer.step()
+            torch_xla.sync(wait=True)
+            reads = (met.counter_value("aten::_local_scalar_dense") or 0) - before
+            for state in optimizer.state.values() if moved and step == 0 else ():
+                for key, value in state.items():
+                    if torch.is_tensor(value):
+                        state[key] = value.to(device)
+        print(name, moved, reads)
+"""
+
+
+@pytest.mark.xla
+@pytest.mark.parametrize("kind", ["names", pytest.param("others", marks=pytest.mark.slow)])
+def test_which_optimizers_read_a_count_on_the_device(kind):
+    pytest.importorskip("torch_xla")
+    names = catalogue.table("optimizers")["counting"][kind]
+    reads = {
+        tuple(line.split()[:2]): int(line.split()[2])
+        for line in _printed(READS.replace("NAMES", repr(names))).splitlines()
+    }
+    for name in names:
+        more = reads[name, "True"] > reads[name, "False"]
+        assert more is (kind == "names"), (name, reads)
+
+
 def test_arguments_that_the_framework_table_calls_gone_are_gone():
     pytest.importorskip("lightning")
     for row in catalogue.table("frameworks")["argument"]:

@@ -5,16 +5,8 @@ All programs are invented. ``# !XLA101`` marks a line on which that rule has to 
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import os
-import subprocess
-import sys
-
 import pytest
 from rule_helpers import found, marks, rows
-
-from xladoctor import catalogue
 
 HEAD = """\
 import argparse
@@ -119,20 +111,6 @@ def test_what_torch_lost(line, told):
     assert rows(f"import torch\n{line}\n", "XLA801") == []  # no program for XLA devices
 
 
-@pytest.mark.xla
-@pytest.mark.filterwarnings("ignore")
-def test_the_parameters_of_the_installed_functions_are_known(monkeypatch):
-    monkeypatch.setenv("PJRT_DEVICE", "CPU")
-    pytest.importorskip("torch_xla")
-    for row in catalogue.table("parameters")["function"]:
-        module, _, name = row["of"].rpartition(".")
-        function = getattr(importlib.import_module(module), name)
-        taken = inspect.signature(function).parameters.values()
-        assert not any(one.kind is one.VAR_KEYWORD for one in taken), row["of"]
-        named = {one.name for one in taken if one.kind is not one.POSITIONAL_ONLY}
-        assert set(row["names"]) == named - {x.name for x in taken if x.kind is x.VAR_POSITIONAL}
-
-
 STATES = """
 def resume(model, path, loader):
     device = torch_xla.device()
@@ -169,50 +147,6 @@ def test_a_count_of_steps_that_is_moved_is_read_in_every_step(optimizer):
 def test_states_without_a_count_on_the_device(optimizer, more, test):
     text = HEAD + STATES.format(optimizer=optimizer, more=more, test=test)
     assert rows(text, "XLA110") == []
-
-
-READS = """
-import sys
-
-import torch
-import torch_xla
-import torch_xla.debug.metrics as met
-
-device = torch_xla.device()
-for name in sys.argv[1:]:
-    for moved in (False, True):
-        model = torch.nn.Linear(4, 4).to(device)
-        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01)
-        for step in range(4):
-            optimizer.zero_grad()
-            model(torch.ones(2, 4, device=device)).sum().backward()
-            torch_xla.sync(wait=True)
-            before = met.counter_value("aten::_local_scalar_dense") or 0
-            optimizer.step()
-            torch_xla.sync(wait=True)
-            reads = (met.counter_value("aten::_local_scalar_dense") or 0) - before
-            for state in optimizer.state.values() if moved and step == 0 else ():
-                for key, value in state.items():
-                    if torch.is_tensor(value):
-                        state[key] = value.to(device)
-        print(name, moved, reads)
-"""
-
-
-@pytest.mark.xla
-@pytest.mark.parametrize("kind", ["names", pytest.param("others", marks=pytest.mark.slow)])
-def test_which_optimizers_read_a_count_on_the_device(kind):
-    pytest.importorskip("torch_xla")
-    names = catalogue.table("optimizers")["counting"][kind]
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", READS, *names],
-        env={**os.environ, "PJRT_DEVICE": "CPU"}, capture_output=True, text=True, timeout=600,
-        check=True,
-    )  # fmt: skip
-    reads = {tuple(line.split()[:2]): int(line.split()[2]) for line in ran.stdout.splitlines()}
-    for name in names:
-        more = reads[name, "True"] > reads[name, "False"]
-        assert more is (kind == "names"), (name, reads)
 
 
 SPAWNED = """
