@@ -92,7 +92,7 @@ class Read:
         for line in lines:
             followed = _FOLLOWED.match(line)
             if followed is not None:
-                other = join(path, followed["path"].strip("\"'"))
+                other = _beside(path, followed["path"].strip("\"'"))
                 self.file(other, limit=limit or followed["how"] in {"-c", "--constraint"})
             elif len(line) < _LONGEST and self._named.search(line):
                 self._take(line, limit=limit)
@@ -112,7 +112,7 @@ class Read:
                 found.append(str(said.specifier))
 
 
-def join(path: str, other: str) -> str:
+def _beside(path: str, other: str) -> str:
     """A path as a file names it."""
     return os.path.join(os.path.dirname(path), other)  # noqa: PTH118, PTH120
 

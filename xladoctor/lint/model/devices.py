@@ -186,12 +186,8 @@ class Devices:
     @functools.cached_property
     def _for_gpus(self) -> frozenset[Class | None]:
         """The classes that are for GPUs, by what they are called and what they need."""
-        found = [
-            *gpu_programs.moves_to_gpu(self._tree, self._names),
-            *gpu_programs.needs_gpu(self._tree, self._names),
-        ]
         named: dict[Class, bool] = {}  # whether it needs a GPU whatever is asked before
-        for call in found:
+        for call in gpu_programs.uses_gpu(self._tree, self._names):
             function = self._tree.function_of(call)
             if function is not None and function.owner is not None:
                 always = named.get(function.owner, False)

@@ -71,7 +71,7 @@ class EveryCore:
         found.update({one: Entry(one, None) for one in self._asking if one not in found})
         return found
 
-    @functools.cached_property
+    @property
     def _asking(self) -> Sequence[Function]:
         """What other files call, and asks which core it is: ``if not self.is_master: return``.
 
@@ -79,34 +79,36 @@ class EveryCore:
         the cores, nobody runs it.
         """
         started = {self._tree.module_of(call) for call in self._entries.starts}
-        asking = {
-            self._tree.function_of(call)
-            for call in self._tree.calls
-            if any(guard.master is not None for guard in self._around(call))
-        }
-        # Who also waits for the others lets one go first, after which they find the work done.
-        asking -= {self._tree.function_of(call) for call in self._tree.calls if _waits(call)}
-        names = self._flow.names
-        gpus = (
-            *gpu_programs.moves_to_gpu(self._tree, names),
-            *gpu_programs.needs_gpu(self._tree, names),
-        )
-        asking -= {
-            self._tree.function_of(call)
-            for call in (gpus if asking else ())
-            if gpu_programs.is_always(self._tree, call)
-        }
         return [
             function
             for function in self._tree.functions.values()
-            if function in asking
-            and self._flow.belief.believes(function.node)
+            if function.outer is None
             and self._tree.module_of(function.node) not in started
-            and function.outer is None
             and function not in self._entries.alone
-            and (function.owner is None or not self._flow.hooks.is_trainer(function.owner))
             and not self._flow.callers(function)
+            and self._flow.belief.believes(function.node)
+            and (function.owner is None or not self._flow.hooks.is_trainer(function.owner))
+            and self._asks(function)
         ]
+
+    def _asks(self, function: Function) -> bool:
+        """Whether a function does something on the master core alone, and is for XLA devices.
+
+        Not if it also waits for the others: it lets one go first, after which they find the work
+        done.
+        """
+        calls = self._graph.calls_in(function)
+        return (
+            any(guard.master is not None for call in calls for guard in self._around(call))
+            and not any(map(_waits, calls))
+            and self._on_gpus.isdisjoint(calls)
+        )
+
+    @functools.cached_property
+    def _on_gpus(self) -> frozenset[cst.Call]:
+        """The calls that need a GPU whatever is asked before."""
+        found = gpu_programs.uses_gpu(self._tree, self._flow.names)
+        return frozenset(call for call in found if gpu_programs.is_always(self._tree, call))
 
     def _begun(self, entry: Entry) -> Iterator[Function | cst.Module]:
         """Where each core begins: in a function, or with a script and the modules it imports.

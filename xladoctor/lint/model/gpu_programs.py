@@ -82,6 +82,12 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
             yield call
 
 
+def uses_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
+    """All of these: what moves something to a GPU, and what names one as the device."""
+    yield from moves_to_gpu(tree, names)
+    yield from needs_gpu(tree, names)
+
+
 def _trains_on_gpus(call: cst.Call, names: Names | LinkedNames) -> bool:
     """``Fabric(accelerator="cuda")`` and ``Trainer(accelerator="gpu")`` of Lightning."""
     asked = text_of(given(call, None, "accelerator"))

@@ -384,8 +384,7 @@ def _makes_model(node: cst.BaseExpression) -> bool:
     if not isinstance(last, cst.Name):
         return False
     name = last.value.lower().removesuffix("_cls").removesuffix("_class")
-    named = name.endswith(("model", "net"))
-    return named or (last is node.func and _is_class_name(last.value))
+    return name.endswith(("model", "net")) or (last is node.func and _is_class_name(last.value))
 
 
 def _is_class_name(name: str) -> bool:

@@ -98,9 +98,7 @@ class Rarity:
 
     def _if_asked(self, guard: Guard) -> bool:
         """``def learn(self, log=False): if log: ...``, which another file calls as it likes."""
-        test, when = guard.test, guard.when
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            test, when = test.expression, not when
+        test, when = without_not(guard.test, when=guard.when)
         function = self._tree.function_of(guard.node)
         if not when or not isinstance(test, cst.Name) or function is None:
             return False

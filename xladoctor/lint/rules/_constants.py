@@ -122,20 +122,20 @@ def of_settings(model: FileModel, node: cst.Attribute) -> list[cst.BaseExpressio
 
 def of_class(cls: cst.ClassDef, attribute: str) -> cst.BaseExpression | None:
     """What the body of a class gives an attribute."""
-    return next((value for name, value in _class_values(cls) if name == attribute), None)
+    return next((value for name, value in _values_of(cls) if name == attribute), None)
 
 
-def of_classes(model: FileModel) -> Mapping[str, Sequence[cst.BaseExpression]]:
-    """Attribute to what the bodies of the file's classes give it (``model.once(of_classes)``)."""
+def class_values(model: FileModel) -> Mapping[str, Sequence[cst.BaseExpression]]:
+    """Attribute to what the bodies of the file's classes give it (``model.once(class_values)``)."""
     found: dict[str, list[cst.BaseExpression]] = {}
     for cls in model.classes:
-        for name, value in _class_values(cls.node):
+        for name, value in _values_of(cls.node):
             if value is not None:
                 found.setdefault(name, []).append(value)
     return found
 
 
-def _class_values(cls: cst.ClassDef) -> Iterator[tuple[str, cst.BaseExpression | None]]:
+def _values_of(cls: cst.ClassDef) -> Iterator[tuple[str, cst.BaseExpression | None]]:
     """``size: int = 8``, ``size = 8`` in the body of a class."""
     for line in cls.body.body:
         for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():

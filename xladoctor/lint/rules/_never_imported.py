@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import KNOWN_AS, LEFT_OUT, is_name
 from xladoctor.lint.rules._api import module_names
-from xladoctor.lint.rules._tolerated import caught_by, tolerated
+from xladoctor.lint.rules._tolerated import is_caught, tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,11 +79,7 @@ def _is_ready(model: FileModel, node: cst.Attribute) -> bool:
             return True
         if isinstance(around, cst.Annotation | cst.Import | cst.ImportFrom):
             return True
-        if isinstance(around, cst.Try):
-            caught = caught_by(around)
-            if any(names is None or names & _CATCH for names in caught):
-                return True
-    return tolerated(model, node)
+    return is_caught(model, node, _CATCH) or tolerated(model, node)
 
 
 def _binds_otherwise(model: FileModel) -> bool:

@@ -16,6 +16,7 @@ from xladoctor.lint.rules._releases import for_older
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from xladoctor.lint.model import FileModel, Guard
 
@@ -105,6 +106,12 @@ def caught_by(node: cst.Try) -> Iterator[set[str] | None]:
             yield None
         else:
             yield {part.value for part in walk(handler.type) if isinstance(part, cst.Name)}
+
+
+def is_caught(model: FileModel, node: cst.CSTNode, names: AbstractSet[str]) -> bool:
+    """Whether a ``try`` around a node catches one of these, or everything."""
+    tries = (one for one in model.tree.ancestors(node) if isinstance(one, cst.Try))
+    return any(caught is None or bool(caught & names) for one in tries for caught in caught_by(one))
 
 
 def _catches(node: cst.Try) -> bool:

@@ -10,10 +10,10 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.rules._api import version
-from xladoctor.lint.rules._constants import of_classes
+from xladoctor.lint.rules._constants import class_values
 from xladoctor.lint.rules._given import entries, given
 from xladoctor.lint.rules._sources import sources
-from xladoctor.lint.rules._tolerated import caught_by, tolerated
+from xladoctor.lint.rules._tolerated import is_caught, tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,19 +45,13 @@ def unknown_arguments(model: FileModel) -> Iterator[Problem]:
         if made is None:
             continue
         for name, value in _given(model, call).items():
-            lost = _lost(made, name)
-            late = lost is None or model.target < version(lost["removed_in"])
-            if name in _parameters()[made] or (late and model.target < newest):
+            if name in _parameters()[made]:
                 continue
-            if not tolerated(model, call.node) and not _is_tried(model, call):
+            lost = _lost(made, name)
+            if model.target < (newest if lost is None else version(lost["removed_in"])):
+                continue
+            if not tolerated(model, call.node) and not is_caught(model, call.node, _CATCH):
                 yield _problem(model, call, made, name, value)
-
-
-def _is_tried(model: FileModel, call: CallSite) -> bool:
-    """``try: StepLR(optimizer, 1, verbose=True)``, ``except TypeError``."""
-    tries = [x for x in model.tree.ancestors(call.node) if isinstance(x, cst.Try)]
-    caught = [names for one in tries for names in caught_by(one)]
-    return any(names is None or names & _CATCH for names in caught)
 
 
 def _lost(made: str, name: str) -> Mapping[str, str] | None:
@@ -117,4 +111,4 @@ def _of_settings(model: FileModel, node: cst.BaseExpression) -> Sequence[cst.Bas
     """What the classes of the file give ``config.scheduler`` in their bodies."""
     if not isinstance(node, cst.Attribute):
         return ()
-    return model.once(of_classes).get(node.attr.value, ())
+    return model.once(class_values).get(node.attr.value, ())

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.conditions import without_not
 from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
@@ -55,11 +56,9 @@ def dropout_in_evaluation(model: FileModel) -> Iterator[Problem]:
 def _is_nothing(model: FileModel, share: cst.BaseExpression, depth: int = _DEPTH) -> bool:
     """``self.p if self.training else 0.0``, also through names, and from all callers."""
     if isinstance(share, cst.IfExp):
-        test, other = share.test, share.orelse
-        if isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not):
-            test, other = test.expression, share.body
+        test, when = without_not(share.test, when=True)
         if _asks_for_training(test):
-            return _is_nothing(model, other, depth)
+            return _is_nothing(model, share.orelse if when else share.body, depth)
     if isinstance(share, cst.BinaryOperation) and isinstance(share.operator, cst.Multiply):
         return any(map(_asks_for_training, (share.left, share.right)))
     if not isinstance(share, cst.Name) or depth == 0:
