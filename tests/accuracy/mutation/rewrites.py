@@ -13,6 +13,7 @@ import copy
 import random
 from typing import TYPE_CHECKING
 
+from tests.accuracy.mutation.restructured import functions_as_objects
 from tests.accuracy.mutation.trees import (
     certainly,
     first_after_imports,
@@ -457,4 +458,5 @@ REWRITES: dict[str, Callable[[ast.Module], int]] = {
     "batches unpacked in the loop": loops_unpacked_inside,
     "loop bodies in `with` and `try`": loops_guarded,
     "a few lines in a helper": lines_in_helpers,
+    "functions become classes": functions_as_objects,
 }

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import pins
 from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.library import builtin
-from xladoctor.lint.model.dotted import dotted_text, is_name, string
+from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.model.spelling import Spelling
@@ -218,8 +218,10 @@ class FileCode:
         """The ways in which a name gets its meaning at a node, in source order."""
         return self._program.tree.scopes[node].lookup(name) or ()
 
-    def assigned_to(self, name: cst.Name) -> Sequence[cst.BaseExpression]:
-        """What is assigned to a name where it stands, whatever else it is bound to."""
+    def assigned_to(self, name: cst.Name | cst.Attribute) -> Sequence[cst.BaseExpression]:
+        """What is assigned to a name where it stands, or to ``self.x``, whatever else it is."""
+        if isinstance(name, cst.Attribute):
+            return self.kept_in(name)
         made = (item.node for item in self.bindings(name.value, name) if item.kind == "assign")
         return [node for node in made if isinstance(node, cst.BaseExpression)]
 
@@ -227,8 +229,10 @@ class FileCode:
         """The assignment or the loop whose target a node is, or is a part of."""
         return taken(self._program.tree, target)
 
-    def made_of(self, name: cst.Name) -> Sequence[cst.BaseExpression | None]:
+    def made_of(self, name: cst.Name | cst.Attribute) -> Sequence[cst.BaseExpression | None]:
         """What each binding of a name assigns: its value, or the whole that is taken apart."""
+        if isinstance(name, cst.Attribute):
+            return self._program.kept_with(name).made_of(name.attr.value)
         return [self.assigned_by(item) for item in self.bindings(name.value, name)]
 
     def assigned_by(self, item: Binding) -> cst.BaseExpression | None:
@@ -242,8 +246,10 @@ class FileCode:
         """Whether a name is a parameter, whatever else it is bound to."""
         return any(item.kind == "param" for item in self.bindings(name.value, name))
 
-    def assigned_once(self, name: cst.Name) -> cst.BaseExpression | None:
+    def assigned_once(self, name: cst.Name | cst.Attribute) -> cst.BaseExpression | None:
         """What a name is bound to where it stands, if that is one assignment alone."""
+        if isinstance(name, cst.Attribute):
+            return self._program.kept_with(name).once(name.attr.value)
         return self._program.tree.assigned_once(name)
 
     def literal(self, node: cst.BaseExpression) -> object:
@@ -305,12 +311,11 @@ class FileCode:
 
     def kept(self, owner: Class) -> Mapping[str, Sequence[cst.BaseExpression]]:
         """What the methods of a class assign to the attributes of ``self``, by their names."""
-        return self._program.kept(owner)
+        return self._program.kept(owner).given
 
     def kept_in(self, node: cst.Attribute) -> Sequence[cst.BaseExpression]:
         """All that the methods of its class give to ``self.x``; nothing of another's attribute."""
-        owner = self.class_around(node) if is_name(node.value, "self") else None
-        return () if owner is None else self.kept(owner).get(node.attr.value, ())
+        return self._program.kept_with(node).given.get(node.attr.value, ())
 
     def bases(self, owner: Class) -> set[str]:
         """The last parts of the names of a class's bases ("LightningModule")."""
@@ -333,8 +338,7 @@ class FileCode:
 
     def class_around(self, node: cst.CSTNode) -> Class | None:
         """The class in whose methods, or in functions in them, a node stands."""
-        owners = (function.owner for function in self.functions_around(node))
-        return next((owner for owner in owners if owner is not None), None)
+        return self._program.class_around(node)
 
     def is_super(self, node: cst.CSTNode | None) -> bool:
         """Whether an expression is ``super()``."""

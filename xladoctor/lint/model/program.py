@@ -15,9 +15,10 @@ import libcst as cst
 
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.calls import CallSite
-from xladoctor.lint.model.dotted import assignments, paired
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
+from xladoctor.lint.model.kept import NOTHING_KEPT, Kept, kept_by
 from xladoctor.lint.model.knowledge import LOADERS
 from xladoctor.lint.model.names import LinkedNames, Names
 from xladoctor.lint.model.parsing import parsed
@@ -32,7 +33,7 @@ from xladoctor.lint.model.purpose import (
     used_frameworks,
 )
 from xladoctor.lint.model.regions import Regions
-from xladoctor.lint.model.syntax import Forest, Tree, walk
+from xladoctor.lint.model.syntax import Forest, Tree
 from xladoctor.lint.model.unpacked import Unpacked
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class Program:
         self._unpacked = Unpacked(self.tree, names)
         #: The views of its files, made by :meth:`FileModel.view`.
         self.views: dict[object, FileModel] = {}
-        self._kept: dict[Class, dict[str, list[cst.BaseExpression]]] = {}
+        self._kept: dict[Class, Kept] = {}
 
     @functools.cached_property
     def has_devices(self) -> bool:
@@ -313,18 +314,22 @@ class Program:
     def _target(self, node: cst.Call) -> Function | Class | None:
         return self.flow.target(node)
 
-    def kept(self, owner: Class) -> Mapping[str, Sequence[cst.BaseExpression]]:
-        """What the methods of a class assign to the attributes of ``self``, by their names."""
+    def kept(self, owner: Class) -> Kept:
+        """What the methods of a class keep in the attributes of ``self``."""
         if owner not in self._kept:
-            found: dict[str, list[cst.BaseExpression]] = {}
-            for method in owner.methods.values():
-                for line in walk(method.node):
-                    pairs = (pair for both in assignments(line) for pair in paired(*both))
-                    for target, value in pairs:
-                        if type(target) is cst.Attribute and _is_self(target.value):
-                            found.setdefault(target.attr.value, []).append(value)
-            self._kept[owner] = found
+            self._kept[owner] = kept_by(owner)
         return self._kept[owner]
+
+    def kept_with(self, node: cst.Attribute) -> Kept:
+        """What is kept by the class in whose methods ``self.x`` stands; nothing of another's."""
+        owner = self.class_around(node) if is_name(node.value, "self") else None
+        return NOTHING_KEPT if owner is None else self.kept(owner)
+
+    def class_around(self, node: cst.CSTNode) -> Class | None:
+        """The class in whose methods, or in functions in them, a node stands."""
+        function = self.tree.function_of(node)
+        owners = (one.owner for one in (() if function is None else function.around))
+        return next((owner for owner in owners if owner is not None), None)
 
     def _beside(self) -> Iterator[cst.Module]:
         """The modules that neither are imported for XLA devices nor import what is: tests."""
@@ -350,10 +355,6 @@ class Program:
                     if not part.frameworks.isdisjoint(other.frameworks)
                 )
         return found
-
-
-def _is_self(node: cst.BaseExpression) -> bool:
-    return type(node) is cst.Name and node.value == "self"
 
 
 def _imported_first(parts: Sequence[Part]) -> list[Part]:

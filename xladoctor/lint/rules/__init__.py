@@ -71,7 +71,7 @@ What to ask (all on :class:`~xladoctor.lint.model.FileModel`; nodes are LibCST n
 ``spelled(dotted, node)``      how the file can write a name there ("xm.mark_step"), or None
 ``linked``                     models of the linted files that it imports or that import it
 ``bindings(name, node)``       the ways in which a name gets its meaning at a node
-``assigned_to(name)``          what is assigned to a name where it stands
+``assigned_to(name)``          what is assigned to a name where it stands, or to ``self.x``
 ``made_of(name)``              the same of each binding, or the whole that is taken apart
 ``taken(target)``              the line or loop that gives a target its value, and its place there
 ``kept_in(attribute)``         all that a class gives to ``self.x``

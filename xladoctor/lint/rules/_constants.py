@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, last_name
+from xladoctor.lint.model.knowledge import SETTINGS_WORDS
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._environment import key_of
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression
     In ``add_argument("--cores", default=8)``, or in the class of the settings: ``cores: int = 8``,
     ``cores: int = field(default=8)``, also of those that ``HfArgumentParser(Settings)`` reads.
     """
-    if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
+    if not isinstance(node, cst.Attribute) or not _are_settings(node.value):
         return None
     settings = model.value(node.value).instance
     if settings is not None:
@@ -60,6 +62,12 @@ def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression
     return next(filter(None, found), None)
 
 
+def _are_settings(node: cst.BaseExpression) -> bool:
+    """A name, or what an object keeps under one of settings: ``args``, ``self.training_args``."""
+    kept = isinstance(node, cst.Attribute) and is_name(node.value, "self")
+    return isinstance(node, cst.Name) or (kept and bool(words(last_name(node)) & SETTINGS_WORDS))
+
+
 def option_defaults(model: FileModel) -> Iterator[tuple[str, cst.BaseExpression]]:
     """Name and default of the options that a file declares: ``add_argument("--cores", default=8)``.
 
@@ -73,7 +81,7 @@ def option_defaults(model: FileModel) -> Iterator[tuple[str, cst.BaseExpression]
 
 def is_required(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether the command line has to say what ``args.model`` is, so that it is never None."""
-    if not isinstance(node, cst.Attribute) or not isinstance(node.value, cst.Name):
+    if not isinstance(node, cst.Attribute) or not _are_settings(node.value):
         return False
     given = [
         call.keywords.get("required") for name, call in _options(model) if name == node.attr.value

@@ -41,22 +41,6 @@ _NUMBER_CALLS = frozenset(
 )
 #: Calls whose result is another one each time, on each core.
 _UNIQUE_CALLS = ("uuid.", "tempfile.", "time.", "datetime.", "random.", "secrets.")
-#: Names by which programs call their settings, which are equal on all cores.
-SETTINGS = frozenset(
-    {
-        "arg",
-        "args",
-        "cfg",
-        "conf",
-        "config",
-        "flags",
-        "hparams",
-        "opt",
-        "opts",
-        "params",
-        "settings",
-    }
-)
 #: What starts the cores as processes, and where it is told how (spawned unless it says so).
 _STARTS = {"torch_xla.distributed.xla_multiprocessing.spawn": 5, "torch_xla.launch": 2}
 #: Words of a line that says from which core it comes.
@@ -230,7 +214,7 @@ def _is_plain(model: FileModel, node: cst.CSTNode) -> bool:
 
 def _is_text_of_core(model: FileModel, node: cst.CSTNode) -> bool:
     """``path``, of ``path = f"{folder}/part-{rank}.pt"``: a text that was made with the number."""
-    if not isinstance(node, cst.Name):
+    if not isinstance(node, cst.Name | cst.Attribute):
         return False
     return any(
         isinstance(text, cst.FormattedString | cst.BinaryOperation | cst.Call)

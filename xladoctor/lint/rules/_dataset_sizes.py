@@ -42,7 +42,7 @@ def drops_itself(model: FileModel, call: CallSite) -> bool:
     """``DataLoader(Shard(data, size, drop_last=True))``: the dataset gives whole batches."""
     dataset = call.argument(0, "dataset")
     made: list[cst.CSTNode | None] = [dataset]
-    if isinstance(dataset, cst.Name):
+    if isinstance(dataset, cst.Name | cst.Attribute):
         made = [*model.assigned_to(dataset)]
     return any("drop_last" in model.call(x).keywords for x in made if isinstance(x, cst.Call))
 

@@ -49,10 +49,8 @@ def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cs
         if node is None or node in seen:
             continue
         seen.add(node)
-        if isinstance(node, cst.Name):
+        if isinstance(node, cst.Name | cst.Attribute):
             waiting.extend(model.assigned_to(node))
-        elif isinstance(node, cst.Attribute):
-            waiting.extend(model.kept_in(node))
         elif isinstance(node, cst.IfExp):
             waiting += [node.body, node.orelse]
         elif isinstance(node, cst.Call):

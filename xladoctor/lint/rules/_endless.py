@@ -65,7 +65,7 @@ def _whole_batches(model: FileModel, node: cst.BinaryOperation) -> bool:
     if not isinstance(left.operator, cst.FloorDivide) or not again:
         return False
     parts = [node.right]
-    if isinstance(node.right, cst.Name):
+    if isinstance(node.right, cst.Name | cst.Attribute):
         parts += model.assigned_to(node.right)
     return any("batch" in model.tree.text(part) for part in parts)
 

@@ -321,7 +321,10 @@ def _made_of(
 
     ``def broadcast(tensors): xm.all_reduce("sum", tensors)``, called with the model's parameters.
     """
-    for part in [part for part in walk(value) if isinstance(part, cst.Name)]:
+    for part in [part for part in walk(value) if isinstance(part, cst.Name | cst.Attribute)]:
+        if isinstance(part, cst.Attribute):
+            yield from model.kept_in(part)
+            continue
         yield from _put_in(model, part)
         for binding in model.bindings(part.value, part):
             if isinstance(binding.node, cst.BaseExpression):

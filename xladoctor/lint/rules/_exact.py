@@ -69,7 +69,7 @@ def made_by(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     """The call whose result a name holds, if it is bound exactly once; the call itself."""
     if isinstance(node, cst.Call):
         return model.call(node)
-    if not isinstance(node, cst.Name):
+    if not isinstance(node, cst.Name | cst.Attribute):
         return None
     made = model.assigned_once(node)
     return model.call(made) if isinstance(made, cst.Call) else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.rules._cores import SETTINGS
+from xladoctor.lint.model.knowledge import SETTINGS_WORDS
 from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def is_of_shape(call: CallSite) -> bool:
 def is_setting(node: cst.Attribute) -> bool:
     """``self.hparams.atoms``, ``config.model.width``."""
     text = dotted_text(node)
-    return text is not None and not SETTINGS.isdisjoint(text.lower().split(".")[:-1])
+    return text is not None and not SETTINGS_WORDS.isdisjoint(text.lower().split(".")[:-1])
 
 
 def _all(model: FileModel, nodes: Sequence[cst.BaseExpression], depth: int) -> bool:

@@ -42,7 +42,7 @@ def makes_its_own(model: FileModel, loop: Loop) -> bool:
         return False
     sources: list[cst.CSTNode] = [loop.node.iter]
     for part in walk(loop.node.iter):
-        if isinstance(part, cst.Name):
+        if isinstance(part, cst.Name | cst.Attribute):
             sources += model.assigned_to(part)
     return any(
         isinstance(source, cst.GeneratorExp)
@@ -55,7 +55,7 @@ def _generators(model: FileModel, loop: Loop) -> Iterator[Function]:
     for part in walk(loop.node):
         if isinstance(part, cst.Call):
             yield from _called(model, part)
-        elif isinstance(part, cst.Name):
+        elif isinstance(part, cst.Name | cst.Attribute):
             for made in model.assigned_to(part):
                 yield from _called(model, made) if isinstance(made, cst.Call) else ()
     over = loop.node.iter if isinstance(loop.node, cst.For) else None

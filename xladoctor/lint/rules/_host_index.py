@@ -88,7 +88,7 @@ def _places(model: FileModel, index: cst.BaseExpression) -> CallSite | None:
 
 def _part_of(model: FileModel, index: cst.BaseExpression) -> cst.BaseExpression:
     """``torch.randperm(n)`` of ``torch.randperm(n)[:k]``, also of a name of it."""
-    made = model.assigned_once(index) if isinstance(index, cst.Name) else index
+    made = model.assigned_once(index) if isinstance(index, cst.Name | cst.Attribute) else index
     held = made.value if isinstance(made, cst.Subscript) else None
     return held if isinstance(held, cst.Call) else index
 

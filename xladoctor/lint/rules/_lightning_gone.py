@@ -106,6 +106,11 @@ def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
     """``self.trainer`` of a module, ``trainer`` of a callback's hook, what ``Trainer()`` made."""
     held = node.value
     owner = _owner(model, node)
+    named = [held] if isinstance(held, cst.Name) else []
+    if isinstance(held, cst.Attribute):
+        named = [x for one in model.kept_in(held) for x in model.within(one, cst.Name)]
+    if any(_is_declared(model, one) for one in named):
+        return True
     if isinstance(held, cst.Attribute) and held.attr.value == "trainer":
         if owner is None or not _is_self(model, held.value, node):
             return False
@@ -117,6 +122,21 @@ def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
         given = function.parameters[1:2] == ("trainer",)
         return given and not LIGHTNING_CALLBACKS.isdisjoint(model.library_bases(owner))
     return is_made_in(model, held, {_TRAINER})
+
+
+def _is_declared(model: FileModel, name: cst.Name) -> bool:
+    """``trainer: pl.Trainer | None`` of a function that gives the name nothing else."""
+    function = model.with_parameter(name) if model.is_parameter(name) else None
+    if function is None or len(model.bindings(name.value, name)) != 1:
+        return False
+    said = (one.annotation for one in function.declared if one.name.value == name.value)
+    return any(
+        model.name(part) == _TRAINER
+        for one in said
+        if one is not None
+        for part in walk(one)
+        if isinstance(part, cst.Name | cst.Attribute)
+    )
 
 
 def is_own(model: FileModel, node: cst.Attribute) -> bool:

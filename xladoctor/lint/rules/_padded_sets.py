@@ -56,7 +56,7 @@ def _is_padded(model: FileModel, data: cst.BaseExpression) -> bool:
 
 def _made(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """What a name is given, or the expression itself."""
-    if isinstance(node, cst.Name):
+    if isinstance(node, cst.Name | cst.Attribute):
         yield from model.assigned_to(node)
     else:
         yield node

@@ -27,7 +27,7 @@ def makes_pictures(model: FileModel, call: CallSite) -> bool:
         if node in seen:
             continue
         seen.add(node)
-        if isinstance(node, cst.Name):
+        if isinstance(node, cst.Name | cst.Attribute):
             waiting += model.assigned_to(node)
         elif isinstance(node, cst.Call):
             made = model.call(node)

@@ -35,7 +35,7 @@ def _is_older(model: FileModel, guard: Guard) -> bool:
         name = test if isinstance(test, cst.Name) else test.attr
         if _LATER.search(name.value):
             return not when
-        made = model.assigned_once(test) if isinstance(test, cst.Name) else None
+        made = model.assigned_once(test)
     if made is None or not _COMPARES.search(model.tree.text(made)):
         return False
     if isinstance(made, cst.Comparison):

@@ -52,12 +52,18 @@ def _ended_by_hand(model: FileModel, step: CallSite) -> bool:
     )
 
 
-def _runs_alone(model: FileModel, function: Function | None, depth: int = 4) -> bool:
+def _runs_alone(model: FileModel, function: Function | None) -> bool:
     """Whether the file itself runs a function, and starts nothing: there is one core then."""
-    if function is None:
-        return True
-    callers = model.callers(function) if depth else ()
-    return any(_runs_alone(model, caller.function, depth - 1) for caller in callers)
+    waiting = [function]
+    seen: set[Function | None] = set()
+    while waiting:
+        one = waiting.pop()
+        if one is None:
+            return True
+        if one not in seen:
+            seen.add(one)
+            waiting += [caller.function for caller in model.callers(one)]
+    return False
 
 
 def _asks_for_cores(model: FileModel, call: CallSite) -> bool:

@@ -100,7 +100,7 @@ def _is_evened(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) 
     for part in walk(node):
         if isinstance(part, cst.BinaryOperation) and isinstance(part.operator, _EVENS):
             return True
-        if isinstance(part, cst.Name) and depth:
+        if isinstance(part, cst.Name | cst.Attribute) and depth:
             made = (one for one in model.assigned_to(part) if one is not node)
             if any(_is_evened(model, one, depth - 1) for one in made):
                 return True

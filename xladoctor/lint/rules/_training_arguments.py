@@ -11,6 +11,7 @@ from xladoctor.lint.model import Class
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.frameworks import TRAINER_CALLBACKS, TRAINERS
 from xladoctor.lint.rules._constants import PARSERS, constant, of_class
+from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._given import all_given
 from xladoctor.lint.rules._given import given as given_by_name
 from xladoctor.lint.rules._sources import the_call
@@ -43,7 +44,8 @@ _PARSES = ("parse_args_into_dataclasses", "parse_json_file", "parse_dict", "pars
 def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether something is the arguments of transformers, or of a class of the program on them."""
     if isinstance(node, cst.Attribute):
-        return node.attr.value == "args" and _is_trainer(model, node.value)
+        is_args = node.attr.value == "args" and _is_trainer(model, node.value)
+        return is_args or _is_attribute(model, node)
     if not isinstance(node, cst.Name):
         return False
     owner = _itself(model, node)
@@ -58,8 +60,18 @@ def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
     if made is not None and (made.name is not None or isinstance(made.target, Class)):
         known: list[cst.BaseExpression | None] = [made.node.func]
     else:
-        known = list(_parsed(model, node.value)) or [_annotation(model, node)]
+        known = list(_parsed(model, node)) or [_annotation(model, node)]
     return all(_is_class(model, one) for one in known)
+
+
+def _is_attribute(model: FileModel, node: cst.Attribute) -> bool:
+    """``self.training_args``, whose class keeps nothing else in it."""
+    if _itself(model, node.value) is None:
+        return False
+    kept = [one for one in model.kept_in(node) if not _parses(model, one)]
+    parsed = [*_parsed(model, node)] if len(kept) < len(model.kept_in(node)) or not kept else []
+    given = all(isinstance(one, cst.Name) and is_training_arguments(model, one) for one in kept)
+    return bool(kept or parsed) and given and all(_is_class(model, one) for one in parsed)
 
 
 def argument(model: FileModel, node: cst.BaseExpression) -> object:
@@ -73,7 +85,7 @@ def argument(model: FileModel, node: cst.BaseExpression) -> object:
     if name not in DEFAULTS or not is_training_arguments(model, node.value):
         return NotImplemented
     if made is None or made.method in _PARSES:
-        classes = [*_parsed(model, node.value.value)]
+        classes = [*_parsed(model, node.value)]
     else:
         given = given_by_name(model, made)
         if name in given:
@@ -167,7 +179,9 @@ def _annotation(model: FileModel, node: cst.Name) -> cst.BaseExpression | None:
     return None
 
 
-def _parsed(model: FileModel, name: str) -> Iterator[cst.BaseExpression | None]:
+def _parsed(
+    model: FileModel, node: cst.Name | cst.Attribute
+) -> Iterator[cst.BaseExpression | None]:
     """The classes that a name is parsed as: ``model_args, args = parser.parse_json_file(path)``.
 
     None where it gets its meaning in another way, or nobody knows the class.
@@ -179,7 +193,7 @@ def _parsed(model: FileModel, name: str) -> Iterator[cst.BaseExpression | None]:
             parts = target.elements if isinstance(target, cst.Tuple) else ()
             values = [part.value for part in parts] or [target]
             for place, value in enumerate(values):
-                if is_name(value, name):
+                if same_name(value, node):
                     known = place < len(classes) and _parses(model, line.value)
                     yield classes[place] if known else None
 

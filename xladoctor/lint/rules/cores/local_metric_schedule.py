@@ -147,7 +147,7 @@ def _by_hand(
 def _is_of_lightning(model: FileModel, step: CallSite) -> bool:
     """``self.lr_schedulers().step(...)``, also by a name."""
     held = step.receiver
-    made = model.assigned_once(held) if isinstance(held, cst.Name) else held
+    made = model.assigned_once(held) if isinstance(held, cst.Name | cst.Attribute) else held
     return isinstance(made, cst.Call) and model.call(made).method == "lr_schedulers"
 
 

@@ -47,7 +47,7 @@ def _sharded_states(
 ) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
     """The sharded models whose ``state_dict()`` is in what is saved, and where they are sharded."""
     roots: list[cst.CSTNode] = [data]
-    if isinstance(data, cst.Name):
+    if isinstance(data, cst.Name | cst.Attribute):
         roots += model.assigned_to(data)
     for root in roots:
         for node in walk(root):

@@ -10,7 +10,8 @@ from xladoctor.lint.model import Kind, OnXla, walk
 from xladoctor.lint.rewrites.shared import Shared, shared_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
-from xladoctor.lint.rules._exact import reads
+from xladoctor.lint.rules._exact import reads, same_name
+from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Binding
 
 _WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
+#: How many names a model may have between the function that the cores run and what moves it.
+_DEPTH = 4
 #: First release without XRT, in which each core was a process.
 _SINCE = (2, 0)
 #: What only modules are asked for: a tensor has none of these methods.
@@ -66,7 +69,9 @@ def _whose(model: FileModel, move: CallSite, shared: Shared | None, made: cst.CS
     if not model.is_here(made) and model.function_of(made) is None:
         return "of the imported module"
     if isinstance(move.receiver, cst.Attribute):
-        return "of the object"
+        home, owner = model.function_of(made), model.class_around(move.receiver)
+        own = home is not None and home.owner is owner and not isinstance(made, cst.Param)
+        return "of the object" if own else "that the object is given"
     outer = move.function.outer if move.function is not None else None
     if outer is not None and model.function_of(made) is outer:
         return "of the function around"
@@ -86,7 +91,10 @@ def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.CSTNode
     if move.function is None:
         return None
     makers: list[cst.Call] = []
-    given = _given_to_start(model, move, held, entry) if isinstance(held, cst.Name) else None
+    if isinstance(held, cst.Name):
+        given = _given_to_start(model, move, held, entry)
+    else:
+        given = _given_to_object(model, held, entry) if isinstance(held, cst.Attribute) else None
     if given is not None:
         return given
     around = _of_function_around(model, move, held) if isinstance(held, cst.Name) else []
@@ -99,9 +107,12 @@ def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.CSTNode
         makers = _of_object(model, move, held, entry)
     elif isinstance(held, cst.Name):
         makers = around or _of_global(model, held)
+    first = _first_name(model, held)
+    if first is not held and isinstance(first, cst.Name):
+        makers = makers or _of_module(model, first)
     before = [
         node
-        for node in makers or _of_start(model, held, entry) or _of_import(model, held)
+        for node in makers or _of_start(model, first, entry) or _of_import(model, held)
         if model.on_every_core(node) is None and model.on_xla(node) is not OnXla.NO
     ]
     return before[0] if before else None
@@ -122,6 +133,32 @@ def _given_to_start(
     if not starts or model.function_of(bound[0]) is not outer:
         return None
     return bound[0] if _is_model(model, move, held) else None
+
+
+def _given_to_object(model: FileModel, held: cst.Attribute, entry: Entry) -> cst.Param | None:
+    """``def __init__(self, net): self.net = net``, of the object whose method the cores run."""
+    started, owner = entry.function, model.class_around(held)
+    if started is None or owner is None or not any(one.owner is owner for one in started.around):
+        return None
+    kept = _kept(model, held)
+    bound = [item.node for one in kept if isinstance(one, cst.Name)
+             for item in model.bindings(one.value, one)]  # fmt: skip
+    param = bound[0] if len(bound) == len(kept) == 1 else None
+    home = model.function_of(param) if isinstance(param, cst.Param) else None
+    if home is None or home.name != "__init__" or home.owner is not owner:
+        return None
+    asked = (call.receiver for call in model.methods(*_OF_MODULES))
+    is_model = model.value(held).kind is Kind.MODEL or any(same_name(x, held) for x in asked)
+    return param if is_model and isinstance(param, cst.Param) else None
+
+
+def _kept(model: FileModel, held: cst.Attribute) -> list[cst.BaseExpression]:
+    """What an attribute is set to, but for what is made of itself: ``DataParallel(self.net)``."""
+    return [
+        one
+        for one in model.kept_in(held)
+        if not any(same_name(part, held) for part in model.within(one, cst.Attribute))
+    ]
 
 
 def _of_function_around(model: FileModel, move: CallSite, held: cst.Name) -> list[cst.Call]:
@@ -171,6 +208,31 @@ def _handed_over(model: FileModel, held: cst.Name, entry: Entry) -> cst.CSTNode 
         return given
     bound = model.bindings(given.value, given)
     return bound[0].node if len(bound) == 1 else None
+
+
+def _first_name(model: FileModel, held: cst.BaseExpression) -> cst.BaseExpression:
+    """What the functions around call a model that an object keeps, or a helper is given.
+
+    ``self.net`` of ``Engine(net)``, which keeps its parameter; all callers have to give one name.
+    """
+    for _ in range(_DEPTH):
+        if isinstance(held, cst.Attribute):
+            kept = _kept(model, held)
+            given = kept if len(kept) == 1 else []
+        else:
+            given = list(of_parameter(model, held) or ()) if isinstance(held, cst.Name) else []
+        names = [one for one in given if isinstance(one, cst.Name)]
+        homes = {id(model.bindings(one.value, one)) for one in names}
+        if not names or len(names) < len(given) or len(homes) != 1:
+            break
+        held = names[0]
+    return held
+
+
+def _of_module(model: FileModel, name: cst.Name) -> list[cst.Call]:
+    """What made a model of the module, of this file."""
+    made = _made(model, name)
+    return [] if made is None else [made]
 
 
 def _of_import(model: FileModel, held: cst.BaseExpression) -> list[cst.Call]:

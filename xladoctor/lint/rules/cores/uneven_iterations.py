@@ -230,7 +230,7 @@ def _asks_clock(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPES
     for part in walk(node):
         if isinstance(part, cst.Call) and (model.name(part.func) or "") in _CLOCKS:
             return True
-        if isinstance(part, cst.Name) and depth:
+        if isinstance(part, cst.Name | cst.Attribute) and depth:
             made = model.assigned_to(part)
             if any(
                 _is_time(model, value) and _asks_clock(model, value, depth - 1) for value in made

@@ -209,7 +209,8 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
     seen: dict[cst.CSTNode, None] = {dataset: None}
     last: list[cst.CSTNode] = [dataset]
     for _ in range(_DEEP):
-        names = (part for node in last for part in walk(node) if isinstance(part, cst.Name))
+        parts = [part for node in last for part in walk(node)]
+        names = [part for part in parts if isinstance(part, cst.Name | cst.Attribute)]
         made: list[cst.CSTNode] = [one for name in names for one in model.assigned_to(name)]
         made += [one for node in last for one in _handed(model, node)]
         last = [node for node in dict.fromkeys(made) if node not in seen]
@@ -219,11 +220,12 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
 
 def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """What a name alone is: part of what a call gives, or what callers give its function."""
-    if not isinstance(node, cst.Name):
+    if not isinstance(node, cst.Name | cst.Attribute):
         return
     given = model.made_of(node)
-    function = model.with_parameter(node) if model.is_parameter(node) else None
-    if function is not None:
+    is_given = isinstance(node, cst.Name) and model.is_parameter(node)
+    function = model.with_parameter(node) if isinstance(node, cst.Name) and is_given else None
+    if function is not None and isinstance(node, cst.Name):
         given = [*given, *(x.given_to(function, node.value) for x in model.callers(function))]
     yield from (one for one in given if one is not None)
 

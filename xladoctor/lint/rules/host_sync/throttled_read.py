@@ -138,7 +138,8 @@ def _asks_remainder(model: FileModel, test: cst.BaseExpression, depth: int = 2) 
     """``step % 50 == 0``, and ``due and loud`` where ``due`` is that."""
     if "%" in model.tree.text(test):
         return True
-    names = (part for part in walk(test) if isinstance(part, cst.Name)) if depth else ()
+    kinds = (cst.Name, cst.Attribute)
+    names = (part for part in walk(test) if isinstance(part, kinds)) if depth else ()
     made = (model.assigned_once(name) for name in names)
     return any(
         isinstance(one, cst.Comparison | cst.BooleanOperation | cst.UnaryOperation)

@@ -14,6 +14,7 @@ from xladoctor.lint.model.knowledge import TOKENIZER_NAME
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import called_by
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._loaders import DATA_LOADER, training_loop
 from xladoctor.lint.rules._reads import loop_place
 from xladoctor.lint.rules._sources import sources
@@ -109,11 +110,11 @@ def _reads_files(
 def _made_by(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> Iterator[cst.Call]:
     """The calls that make what an expression holds, on whichever way."""
     made = sources(model, node)
-    if made is None and isinstance(node, cst.Name):
+    if made is None and isinstance(node, cst.Name | cst.Attribute):
         # Also a part of ``train, rest = random_split(data)``.
         made = [one for one in model.made_of(node) if one is not None]
         for one in made if depth else ():
-            if isinstance(one, cst.Name) and one.value != node.value:
+            if isinstance(one, cst.Name | cst.Attribute) and not same_name(one, node):
                 yield from _made_by(model, one, depth - 1)
     yield from (one for one in made or () if isinstance(one, cst.Call))
 

@@ -159,7 +159,7 @@ def _is_float64(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> b
             return True
         sides = (node.left, node.right)
         return any(_is_float64(model, side, depth + 1) for side in sides)
-    if isinstance(node, cst.Name):
+    if isinstance(node, cst.Name | cst.Attribute):
         made = model.assigned_once(node)
         return made is not None and _is_float64(model, made, depth + 1)
     if not isinstance(node, cst.Call):

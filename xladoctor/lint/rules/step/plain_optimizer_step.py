@@ -117,7 +117,7 @@ def _keeps_its_own(model: FileModel) -> bool:
 
 def _is_own(model: FileModel, path: cst.BaseExpression) -> bool:
     """Whether a path names the core, also by the folder that it begins with."""
-    names = (part for part in walk(path) if isinstance(part, cst.Name))
+    names = (part for part in walk(path) if isinstance(part, cst.Name | cst.Attribute))
     made = [one for name in names for one in sources(model, name) or ()]
     return any(tells_core(model, part) for one in (path, *made) for part in walk(one))
 
