@@ -279,3 +279,39 @@ def fit(net, loader):
 """,
         "XLA910",
     )
+
+
+CALLBACKS = """\
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.utils import is_torch_xla_available
+
+
+class Keep(TrainerCallback):
+    def keep(self, folder, given):
+        given["model"].save_pretrained(folder)
+        given["tokenizer"].save_pretrained(folder){lost}
+
+    def on_save(self, args, state, control, **kwargs):
+        self.keep(args.output_dir, kwargs)
+
+    def on_train_end(self, args, state, control, **kwargs):
+        if "tokenizer" in kwargs:
+            kwargs["tokenizer"].save_pretrained(args.output_dir)
+        kwargs["processing_class"].save_pretrained(args.output_dir)
+
+
+class Plain:
+    def on_save(self, args, state, control, **kwargs):
+        kwargs["tokenizer"].save_pretrained(args.output_dir)
+
+
+def main(net, rows, path):
+    if is_torch_xla_available():
+        xm.master_print(path)
+    args = TrainingArguments(path, optim="adamw_torch")
+    Trainer(net, args, train_dataset=rows, callbacks=[Keep()]).train()
+"""
+
+
+def test_a_keyword_that_callbacks_are_not_given_any_more():
+    check(CALLBACKS.format(lost="  # !XLA905"), "XLA905")

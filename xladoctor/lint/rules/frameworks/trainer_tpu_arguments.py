@@ -11,6 +11,7 @@ import libcst as cst
 from xladoctor.lint.model import Class, OnXla, walk
 from xladoctor.lint.model.frameworks import TRAINER_CALLBACKS, TRAINERS
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._callback_keywords import gone_keywords
 from xladoctor.lint.rules._called_with import misfits
 from xladoctor.lint.rules._checkpointing import made_to_work, meant_for_xla
 from xladoctor.lint.rules._given import all_given, given
@@ -197,6 +198,7 @@ def _lost(model: FileModel) -> Iterator[Problem]:
     yield from gone_arguments(model)
     if not model.keeps_old("transformers"):
         yield from gone_attributes(model)
+        yield from gone_keywords(model)
         yield from gone_methods(model)
         yield from gone_elsewhere(model)
         yield from ignored_padding(model)
