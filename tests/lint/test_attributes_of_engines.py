@@ -315,3 +315,30 @@ def main(net, rows, path):
 
 def test_a_keyword_that_callbacks_are_not_given_any_more():
     check(CALLBACKS.format(lost="  # !XLA905"), "XLA905")
+
+
+CRITIC = """\
+def train(critic, optimizer, loader, device, turns):
+    for x, y in {loader}:
+        x = x.to(device)
+        for _ in range(turns):
+            optimizer.zero_grad()
+            critic(x).mean().backward()
+            xm.optimizer_step(optimizer){mark}
+
+
+def worker(rank):
+    device = torch_xla.device()
+    critic = nn.Linear(8, 1).to(device)
+    optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+    train(critic, optimizer, DataLoader(rows, batch_size=8, drop_last=True), device, 5)
+
+
+if __name__ == "__main__":
+    xmp.spawn(worker)
+"""
+
+
+def test_a_few_steps_on_each_batch_of_a_device_loader():
+    check(CRITIC.format(loader="xpl.MpDeviceLoader(loader, device)", mark=""), "XLA301")
+    check(CRITIC.format(loader="loader", mark="  # !XLA301"), "XLA301")

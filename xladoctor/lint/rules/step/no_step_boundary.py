@@ -317,6 +317,9 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
     function = loop.function
     if function is None or _turns(model, loop) > _FEW or is_given_plain(model, loop):
         return False
+    above = set(model.tree.ancestors(loop.node))
+    if any(one.node in above and not one.implicit and _ends(model, one) for one in model.loops):
+        return True  # ``for _ in range(n_critic):`` in a loop over a device loader
     callers = model.callers(function)
     if not callers:
         # What asks for the device itself is no helper that is handed a batch.
