@@ -17,7 +17,7 @@ pytest.importorskip("torch_xla")
 pytestmark = pytest.mark.xla
 
 #: How the program is run: in a process of its own on one device, and on simulated cores.
-WAYS = ("process", 1, 2, 8)
+WAYS = ("process", 1, pytest.param(2, marks=pytest.mark.slow), 8)
 
 
 @dataclasses.dataclass(frozen=True)

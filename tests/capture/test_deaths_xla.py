@@ -66,7 +66,11 @@ def run(folder, how, *, shell=False):
     return done, report["summary"]["verdict"], findings
 
 
-@pytest.mark.parametrize("shell", [False, True], ids=["itself", "under a shell"])
+@pytest.mark.parametrize(
+    "shell",
+    [False, pytest.param(True, marks=pytest.mark.slow)],
+    ids=["itself", "under a shell"],
+)
 def test_killed(tmp_path, shell):
     done, verdict, [finding] = run(tmp_path, "kill", shell=shell)
     assert done.returncode == (0 if shell else 1)  # the cores' parent says that its pool is broken
@@ -93,7 +97,7 @@ def test_crashed(tmp_path):
     assert "Segmentation fault" in stacks.read_text()
 
 
-@pytest.mark.parametrize("code", [0, 3])
+@pytest.mark.parametrize("code", [0, pytest.param(3, marks=pytest.mark.slow)])
 def test_left(tmp_path, code):
     done, verdict, [finding] = run(tmp_path, f"leave{code}")
     assert done.returncode == 1
