@@ -342,3 +342,30 @@ if __name__ == "__main__":
 def test_a_few_steps_on_each_batch_of_a_device_loader():
     check(CRITIC.format(loader="xpl.MpDeviceLoader(loader, device)", mark=""), "XLA301")
     check(CRITIC.format(loader="loader", mark="  # !XLA301"), "XLA301")
+
+
+def test_an_average_that_an_object_moves_itself():
+    check(
+        """\
+from torch.optim.swa_utils import AveragedModel
+
+
+class Engine:
+    def __init__(self, net, loader):
+        self.net = net
+        self.loader = loader
+        self.average = AveragedModel(net)
+
+    def fit(self):
+        device = torch_xla.device()
+        self.net = self.net.to(device)
+        self.average = self.average.to(device)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        for x, y in xpl.MpDeviceLoader(self.loader, device):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(self.net(x), y).backward()
+            xm.optimizer_step(optimizer)
+            self.average.update_parameters(self.net)  # !XLA109
+""",
+        "XLA109",
+    )

@@ -119,12 +119,18 @@ def _checked() -> Mapping[tuple[str, str], Mapping[str, Any]]:
 
 
 def _made(
-    model: FileModel, node: cst.BaseExpression, row: Mapping[str, Any]
+    model: FileModel,
+    node: cst.BaseExpression,
+    row: Mapping[str, Any],
+    seen: frozenset[cst.BaseExpression] = frozenset(),
 ) -> list[CallSite] | None:
-    """The calls that make what an expression holds, moves of them too; None if one is another."""
+    """The calls that make what an expression holds, moves of them too; None if one is another.
+
+    ``seen`` are the calls on the way: ``self.average = self.average.to(device)`` is made of itself.
+    """
     found: list[CallSite] = []
     for source in sources(model, node) or _where_given(model, node):
-        if is_name(source, "None"):
+        if is_name(source, "None") or source in seen:
             continue
         if not isinstance(source, cst.Call):
             return None
@@ -133,7 +139,7 @@ def _made(
             found.append(call)
             continue
         inner = call.receiver if call.method == _TO and call.name is None else None
-        more = _made(model, inner, row) if inner is not None else None
+        more = _made(model, inner, row, seen | {source}) if inner is not None else None
         if more is None:
             return None
         found += [call, *more]
