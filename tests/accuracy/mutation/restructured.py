@@ -11,6 +11,8 @@ import ast
 import copy
 from typing import TYPE_CHECKING
 
+from tests.accuracy.mutation.trees import stored_in
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _FRAMES = (ast.Global, ast.Nonlocal, ast.ClassDef, ast.AsyncFunctionDef, ast.Yield, ast.YieldFrom,
            ast.Await, ast.NamedExpr, ast.Delete)  # fmt: skip
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _LONG = 4  # shorter ones nobody makes a class of
 _LOOPS = (ast.For, ast.While)
 
@@ -119,22 +120,17 @@ def _bound_elsewhere(function: ast.FunctionDef) -> set[str]:
     for node in (one for line in function.body for one in ast.walk(line)):
         if isinstance(node, _SCOPES):
             bound |= {part.arg for part in ast.walk(node) if isinstance(part, ast.arg)}
-            stored = (part for part in ast.walk(node) if isinstance(part, ast.Name))
-            bound |= {part.id for part in stored if isinstance(part.ctx, ast.Store)}
+            bound |= stored_in(node)
             bound |= {node.name} if isinstance(node, ast.FunctionDef) else set()
         elif isinstance(node, ast.comprehension | ast.For):
-            bound |= _names_of(node.target)
+            bound |= stored_in(node.target)
         elif isinstance(node, ast.ExceptHandler) and node.name:
             bound.add(node.name)
         elif isinstance(node, ast.alias):
             bound.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            bound |= _names_of(node.optional_vars)
+            bound |= stored_in(node.optional_vars)
     return bound
-
-
-def _names_of(target: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
 
 
 def _attribute(name: str) -> ast.Attribute:

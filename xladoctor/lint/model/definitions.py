@@ -117,6 +117,11 @@ class Function:
         """What a parameter is if a call does not give it."""
         return next((one.default for one in self.declared if one.name.value == parameter), None)
 
+    def annotation(self, parameter: str) -> cst.BaseExpression | None:
+        """What a parameter is said to be: ``args: TrainingArguments``."""
+        said = (one.annotation for one in self.declared if one.name.value == parameter)
+        return next((one.annotation for one in said if one is not None), None)
+
     @property
     def around(self) -> Iterator[Function]:
         """It and the functions around it, innermost first."""

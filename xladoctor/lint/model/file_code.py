@@ -218,22 +218,22 @@ class FileCode:
         """The ways in which a name gets its meaning at a node, in source order."""
         return self._program.tree.scopes[node].lookup(name) or ()
 
-    def assigned_to(self, name: cst.Name | cst.Attribute) -> Sequence[cst.BaseExpression]:
-        """What is assigned to a name where it stands, or to ``self.x``, whatever else it is."""
-        if isinstance(name, cst.Attribute):
-            return self.kept_in(name)
-        made = (item.node for item in self.bindings(name.value, name) if item.kind == "assign")
-        return [node for node in made if isinstance(node, cst.BaseExpression)]
+    def assigned_to(self, held: cst.CSTNode | None) -> Sequence[cst.BaseExpression]:
+        """What is assigned to a name where it stands, or to ``self.x``; nothing to other nodes."""
+        if isinstance(held, cst.Attribute):
+            return self.kept_in(held)
+        made = (item for item in self._program.tree.bindings(held) if item.kind == "assign")
+        return [item.node for item in made if isinstance(item.node, cst.BaseExpression)]
 
     def taken(self, target: cst.CSTNode) -> Taken | None:
         """The assignment or the loop whose target a node is, or is a part of."""
         return taken(self._program.tree, target)
 
-    def made_of(self, name: cst.Name | cst.Attribute) -> Sequence[cst.BaseExpression | None]:
+    def made_of(self, held: cst.CSTNode) -> Sequence[cst.BaseExpression | None]:
         """What each binding of a name assigns: its value, or the whole that is taken apart."""
-        if isinstance(name, cst.Attribute):
-            return self._program.kept_with(name).made_of(name.attr.value)
-        return [self.assigned_by(item) for item in self.bindings(name.value, name)]
+        if isinstance(held, cst.Attribute):
+            return self._program.kept_with(held).made_of(held.attr.value)
+        return [self.assigned_by(item) for item in self._program.tree.bindings(held)]
 
     def assigned_by(self, item: Binding) -> cst.BaseExpression | None:
         """What a binding assigns: its value, or the whole of which it takes a part."""
@@ -258,10 +258,9 @@ class FileCode:
             made = self.assigned_once(node)
             if made is not None and not isinstance(made, cst.Name):
                 return self.literal(made)
+            return _CONSTANTS.get(node.value, NotImplemented)
         if isinstance(node, cst.SimpleString):
             return string(node)
-        if isinstance(node, cst.Name):
-            return _CONSTANTS.get(node.value, NotImplemented)
         if type(node) in _NO_LITERALS:
             return NotImplemented
         try:

@@ -226,22 +226,6 @@ COUNTER_NAME = patterns.lazy(
     r"|((train|val|valid|test|eval|global|local)_)?(step|iter|iteration))$"
 )
 DEVICE_NAME = patterns.lazy(r"^((xla_|tpu_|_)?(device|dev)|(XLA_|TPU_)?DEVICE)$")
-#: Words by which programs call their settings, which are equal on all cores.
-SETTINGS_WORDS = frozenset(
-    {
-        "arg",
-        "args",
-        "cfg",
-        "conf",
-        "config",
-        "flags",
-        "hparams",
-        "opt",
-        "opts",
-        "params",
-        "settings",
-    }
-)
 SETTINGS_NAME = patterns.lazy(
     r"^(args?|flags|opts?|options|config|conf|cfg|hparams|hps?)$", re.IGNORECASE
 )

@@ -205,8 +205,10 @@ class Tree:
             yield current
             current = parents.get(current)
 
-    def bindings(self, name: cst.Name) -> Sequence[Binding]:
+    def bindings(self, name: cst.CSTNode | None) -> Sequence[Binding]:
         """The ways in which a name gets its meaning where it stands, in source order."""
+        if not isinstance(name, cst.Name):
+            return ()
         return self.scopes[name].lookup(name.value) or ()
 
     def assigned_once(self, name: cst.Name) -> cst.BaseExpression | None:

@@ -25,6 +25,13 @@ _FLAG = frozenset(
         "dp", "want", "in", "env",
     ]
 )  # fmt: skip
+#: Words by which programs call their settings, which are equal on all cores.
+SETTINGS_WORDS = frozenset(
+    [
+        "arg", "args", "cfg", "conf", "config", "flags", "hparams", "opt", "opts", "params",
+        "settings",
+    ]
+)  # fmt: skip
 _REFUSES = frozenset({"no", "not", "non", "without", "disable", "disabled"})
 _WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
 
@@ -33,6 +40,11 @@ def words(text: str) -> frozenset[str]:
     """The words that a name is made of, in small letters ("isTPUAvailable": is, tpu, available)."""
     text = text.replace("SageMaker", "Sagemaker")  # one word, however it is written
     return frozenset(word.lower() for word in _WORD.findall(text))
+
+
+def names_settings(name: str) -> bool:
+    """Whether a name is by its last word that of a program's settings: ``training_args``."""
+    return name.lower().rpartition("_")[2] in SETTINGS_WORDS
 
 
 def for_others(text: str) -> bool:

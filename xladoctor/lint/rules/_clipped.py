@@ -102,7 +102,7 @@ def _steps_behind(model: FileModel, call: CallSite, clip: CallSite) -> bool:
 
 def _of_module(model: FileModel, held: cst.BaseExpression) -> bool:
     """``g_opt, d_opt = self.optimizers()``."""
-    made = model.made_of(held) if isinstance(held, cst.Name | cst.Attribute) else ()
+    made = model.made_of(held)
     return bool(made) and all(
         one is not None and any(call.method == "optimizers" for call in model.calls_in(one))
         for one in made

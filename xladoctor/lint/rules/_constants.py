@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name, last_name
-from xladoctor.lint.model.knowledge import SETTINGS_WORDS
-from xladoctor.lint.model.words import words
+from xladoctor.lint.model.words import names_settings
 from xladoctor.lint.rules._environment import key_of
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression
 def _are_settings(node: cst.BaseExpression) -> bool:
     """A name, or what an object keeps under one of settings: ``args``, ``self.training_args``."""
     kept = isinstance(node, cst.Attribute) and is_name(node.value, "self")
-    return isinstance(node, cst.Name) or (kept and bool(words(last_name(node)) & SETTINGS_WORDS))
+    return isinstance(node, cst.Name) or (kept and names_settings(last_name(node)))
 
 
 def option_defaults(model: FileModel) -> Iterator[tuple[str, cst.BaseExpression]]:

@@ -214,8 +214,6 @@ def _is_plain(model: FileModel, node: cst.CSTNode) -> bool:
 
 def _is_text_of_core(model: FileModel, node: cst.CSTNode) -> bool:
     """``path``, of ``path = f"{folder}/part-{rank}.pt"``: a text that was made with the number."""
-    if not isinstance(node, cst.Name | cst.Attribute):
-        return False
     return any(
         isinstance(text, cst.FormattedString | cst.BinaryOperation | cst.Call)
         and any(isinstance(part, cst.FormattedString | cst.SimpleString) for part in walk(text))

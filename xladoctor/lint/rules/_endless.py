@@ -64,9 +64,7 @@ def _whole_batches(model: FileModel, node: cst.BinaryOperation) -> bool:
     again = model.tree.text(left.right).strip() == count
     if not isinstance(left.operator, cst.FloorDivide) or not again:
         return False
-    parts = [node.right]
-    if isinstance(node.right, cst.Name | cst.Attribute):
-        parts += model.assigned_to(node.right)
+    parts = [node.right, *model.assigned_to(node.right)]
     return any("batch" in model.tree.text(part) for part in parts)
 
 

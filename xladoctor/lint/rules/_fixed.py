@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import SETTINGS_WORDS
+from xladoctor.lint.model.words import SETTINGS_WORDS
 from xladoctor.lint.rules._sources import of_parameter
 
 if TYPE_CHECKING:

@@ -129,12 +129,10 @@ def _is_declared(model: FileModel, name: cst.Name) -> bool:
     function = model.with_parameter(name) if model.is_parameter(name) else None
     if function is None or len(model.bindings(name.value, name)) != 1:
         return False
-    said = (one.annotation for one in function.declared if one.name.value == name.value)
-    return any(
+    said = function.annotation(name.value)
+    return said is not None and any(
         model.name(part) == _TRAINER
-        for one in said
-        if one is not None
-        for part in walk(one)
+        for part in walk(said)
         if isinstance(part, cst.Name | cst.Attribute)
     )
 

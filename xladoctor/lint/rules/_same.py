@@ -12,9 +12,9 @@ from xladoctor.lint.model.conditions import asked_for_none, compared
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
 from xladoctor.lint.model.frameworks import CALLBACKS
-from xladoctor.lint.model.knowledge import SETTINGS_WORDS
 from xladoctor.lint.model.purpose import STARTED
 from xladoctor.lint.model.turns import names_in
+from xladoctor.lint.model.words import names_settings
 from xladoctor.lint.rules._cores import asks_for_core, differs, is_unique, tells_core
 from xladoctor.lint.rules._sources import gone_over
 
@@ -287,7 +287,7 @@ def _parts(node: cst.BaseExpression) -> list[cst.BaseExpression] | None:
 def _is_setting(node: cst.BaseExpression) -> bool:
     """Whether an expression is by its name the program's settings: ``args``, ``training_args``."""
     last = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", None)
-    return isinstance(last, str) and last.lower().rpartition("_")[2] in SETTINGS_WORDS
+    return isinstance(last, str) and names_settings(last)
 
 
 def _opened(model: FileModel, target: cst.CSTNode) -> cst.BaseExpression | None:

@@ -211,22 +211,14 @@ def _of_annotated(model: FileModel, holder: cst.Name, name: str, depth: int) -> 
     function = next(
         (f for f in model.functions_around(holder) if holder.value in f.parameters), None
     )
-    annotation = None if function is None else _annotation(function, holder.value)
+    said = None if function is None else function.annotation(holder.value)
+    annotation = said.value if isinstance(said, cst.Name) else None
     for part in (model, *model.linked) if annotation is not None else ():
         for cls in part.classes:
             value = _fields(cls).get(name) if cls.name == annotation else None
             if value is not None:
                 return settled(model, value, depth - 1)
     return _UNKNOWN
-
-
-def _annotation(function: Function, name: str) -> str | None:
-    """The name that a parameter is annotated with."""
-    for one in function.declared:
-        if one.name.value == name and one.annotation is not None:
-            said = one.annotation.annotation
-            return said.value if isinstance(said, cst.Name) else None
-    return None
 
 
 def _fields(owner: Class) -> dict[str, cst.BaseExpression | None]:

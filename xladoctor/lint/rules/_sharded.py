@@ -50,7 +50,7 @@ def owners_of(
     model: FileModel, optimizer: cst.BaseExpression | None
 ) -> list[cst.BaseExpression | None]:
     """The models whose parameters an optimizer was made of; None for one that is not in sight."""
-    if not isinstance(optimizer, cst.Name | cst.Attribute):
+    if optimizer is None:
         return []
     return [
         asked(one.args[0].value, "parameters") if isinstance(one, cst.Call) and one.args else None

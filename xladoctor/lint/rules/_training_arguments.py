@@ -170,13 +170,7 @@ def _is_handed(model: FileModel, node: cst.Name) -> bool:
 def _annotation(model: FileModel, node: cst.Name) -> cst.BaseExpression | None:
     """What a parameter is said to be: ``args: TrainingArguments``."""
     function = model.with_parameter(node)
-    if function is None or not isinstance(function.node, cst.FunctionDef):
-        return None
-    given = function.node.params
-    for one in (*given.posonly_params, *given.params, *given.kwonly_params):
-        if one.name.value == node.value and one.annotation is not None:
-            return one.annotation.annotation
-    return None
+    return None if function is None else function.annotation(node.value)
 
 
 def _parsed(

@@ -242,9 +242,7 @@ def _fetches_weights(model: FileModel, call: CallSite) -> bool:
     data = call.argument(0, "obj") if call.name == "torch.save" else None
     if data is None:
         return False
-    held: list[cst.CSTNode] = [data]
-    if isinstance(data, cst.Name | cst.Attribute):
-        held += model.assigned_to(data)
+    held = (data, *model.assigned_to(data))
     return any(_is_state(model, part) for node in held for part in walk(node))
 
 

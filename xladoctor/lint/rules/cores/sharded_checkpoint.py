@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._sharded import asked, sharded_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import libcst as cst
 
     from xladoctor.lint.model import FileModel, Problem
 
@@ -46,10 +46,7 @@ def _sharded_states(
     model: FileModel, data: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, cst.CSTNode]]:
     """The sharded models whose ``state_dict()`` is in what is saved, and where they are sharded."""
-    roots: list[cst.CSTNode] = [data]
-    if isinstance(data, cst.Name | cst.Attribute):
-        roots += model.assigned_to(data)
-    for root in roots:
+    for root in (data, *model.assigned_to(data)):
         for node in walk(root):
             owner = asked(node, "state_dict")
             origin = sharded_at(model, owner) if owner is not None else None

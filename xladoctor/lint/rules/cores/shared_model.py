@@ -141,15 +141,17 @@ def _given_to_object(model: FileModel, held: cst.Attribute, entry: Entry) -> cst
     if started is None or owner is None or not any(one.owner is owner for one in started.around):
         return None
     kept = _kept(model, held)
-    bound = [item.node for one in kept if isinstance(one, cst.Name)
-             for item in model.bindings(one.value, one)]  # fmt: skip
-    param = bound[0] if len(bound) == len(kept) == 1 else None
-    home = model.function_of(param) if isinstance(param, cst.Param) else None
+    if len(kept) != 1 or not isinstance(kept[0], cst.Name):
+        return None
+    bound = [item.node for item in model.bindings(kept[0].value, kept[0])]
+    if len(bound) != 1 or not isinstance(bound[0], cst.Param):
+        return None
+    home = model.function_of(bound[0])
     if home is None or home.name != "__init__" or home.owner is not owner:
         return None
     asked = (call.receiver for call in model.methods(*_OF_MODULES))
     is_model = model.value(held).kind is Kind.MODEL or any(same_name(x, held) for x in asked)
-    return param if is_model and isinstance(param, cst.Param) else None
+    return bound[0] if is_model else None
 
 
 def _kept(model: FileModel, held: cst.Attribute) -> list[cst.BaseExpression]:

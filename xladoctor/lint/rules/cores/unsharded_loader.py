@@ -220,13 +220,11 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
 
 def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """What a name alone is: part of what a call gives, or what callers give its function."""
-    if not isinstance(node, cst.Name | cst.Attribute):
-        return
-    given = model.made_of(node)
-    is_given = isinstance(node, cst.Name) and model.is_parameter(node)
-    function = model.with_parameter(node) if isinstance(node, cst.Name) and is_given else None
-    if function is not None and isinstance(node, cst.Name):
-        given = [*given, *(x.given_to(function, node.value) for x in model.callers(function))]
+    given = [*model.made_of(node)]
+    if isinstance(node, cst.Name) and model.is_parameter(node):
+        function = model.with_parameter(node)
+        if function is not None:
+            given += [call.given_to(function, node.value) for call in model.callers(function)]
     yield from (one for one in given if one is not None)
 
 

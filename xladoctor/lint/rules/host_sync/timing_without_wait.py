@@ -191,9 +191,9 @@ def _may_read(model: FileModel, call: CallSite, start: cst.CSTNode, work: CallSi
     if model.value(call.node).is_device_tensor or call.method in _GIVE_NOTHING:
         return False
     return any(
-        isinstance(argument.value, cst.Name | cst.Attribute)
-        and any(order.get(made, -1) > order[start] for made in model.assigned_to(argument.value))
+        order.get(made, -1) > order[start]
         for argument in call.node.args
+        for made in model.assigned_to(argument.value)
     )
 
 

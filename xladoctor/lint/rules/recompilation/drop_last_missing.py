@@ -184,10 +184,7 @@ def _own_part(model: FileModel, call: CallSite) -> bool:
     dataset = call.argument(0, "dataset")
     if dataset is None or not model.multi_core or "sampler" in call.keywords:
         return False
-    nodes: list[cst.CSTNode] = [dataset]
-    if isinstance(dataset, cst.Name | cst.Attribute):
-        nodes += model.assigned_to(dataset)
-    return any(differs(model, node) for node in nodes)
+    return any(differs(model, node) for node in (dataset, *model.assigned_to(dataset)))
 
 
 def _for_training(model: FileModel, call: CallSite) -> bool:
@@ -226,9 +223,7 @@ def _draws(model: FileModel, call: CallSite) -> bool:
 def _is_given_back(model: FileModel, call: CallSite, function: Function) -> bool:
     """Whether a function gives back the loader that it makes, by itself or by a name."""
     return any(
-        value is call.node
-        or (isinstance(value, cst.Name | cst.Attribute) and call.node in model.assigned_to(value))
-        for value in returned(function)
+        value is call.node or call.node in model.assigned_to(value) for value in returned(function)
     )
 
 

@@ -77,9 +77,8 @@ def _of_parallel_layers(model: FileModel) -> Iterator[Problem]:
 
 def _is_plain(model: FileModel, optimizer: cst.BaseExpression) -> bool:
     """Whether an optimizer is seen to be one that reduces nothing by itself."""
-    made: list[cst.CSTNode | None] = [model.value(optimizer).origin]
-    if isinstance(optimizer, cst.Name | cst.Attribute):
-        made = [*model.made_of(optimizer)] or made
+    made: list[cst.CSTNode | None] = [*model.made_of(optimizer)]
+    made = made or [model.value(optimizer).origin]
     names = [model.call(one).name if isinstance(one, cst.Call) else None for one in made]
     return bool(names) and all((name or "").startswith(_PLAIN) for name in names)
 
@@ -94,9 +93,7 @@ def _is_chosen(model: FileModel, call: CallSite) -> bool:
 
 def _counts(model: FileModel, test: cst.BaseExpression) -> bool:
     """``(step + 1) % accumulate == 0``, also by a name that was given to it."""
-    asked: list[cst.CSTNode] = [test]
-    if isinstance(test, cst.Name | cst.Attribute):
-        asked += model.assigned_to(test)
+    asked = (test, *model.assigned_to(test))
     return any(isinstance(part, cst.Modulo) for one in asked for part in walk(one))
 
 
@@ -104,9 +101,7 @@ def _of_another_model(model: FileModel, call: CallSite) -> bool:
     """Whether the optimizer is seen to hold the parameters of a model that is not sharded."""
     owners = owners_of(model, call.argument(0, "optimizer"))
     return bool(owners) and all(
-        isinstance(owner, cst.Name | cst.Attribute)
-        and bool(model.assigned_to(owner))
-        and sharded_at(model, owner) is None
+        owner is not None and bool(model.assigned_to(owner)) and sharded_at(model, owner) is None
         for owner in owners
     )
 
