@@ -442,6 +442,24 @@ class Diffusion:
             x = self.cleaned(last, i)
         return last
 """,
+    "XLA301: samplers of guided-diffusion, which nobody has read": f"""\
+{XM}
+from diffusion import create_diffusion
+from nets import DiT
+def draw(latent, labels, steps):
+    device = torch_xla.device()
+    net, diffusion = DiT(depth=12).to(device), create_diffusion(str(steps))
+    z = torch.randn(8, 4, latent, latent, device=device)
+    guide = dict(y=labels.to(device), cfg_scale=4.0)
+    x = diffusion.p_sample_loop(net.forward_with_cfg, z.shape, z, model_kwargs=guide)  # !XLA301
+    x = diffusion.ddim_sample_loop(net, z.shape, device=device)  # !XLA301
+    for turn in diffusion.p_sample_loop_progressive(net, z.shape, device=device):
+        x = turn["sample"]
+        torch_xla.sync()
+    return x.cpu()
+def draw_on_host(diffusion):
+    return diffusion.p_sample_loop(DiT(depth=2), (8, 4, 32, 32))
+""",
     "XLA101: a turn that is taken now and then": f"""\
 {XM}
 def train(gen, critic, adam_g, adam_c, batches, every):

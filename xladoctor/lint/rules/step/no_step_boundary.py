@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -20,14 +19,15 @@ from xladoctor.lint.rules._batches import (
     moved_by_hand,
     moves_its_batch,
 )
-from xladoctor.lint.rules._denoising import counts_back, feeds_itself
+from xladoctor.lint.rules._denoising import denoising
 from xladoctor.lint.rules._drawing_turns import drawing_turns
+from xladoctor.lint.rules._ends import fetches, may_end
 from xladoctor.lint.rules._formatting import FORMATTING, formats
 from xladoctor.lint.rules._generators import hands_on_device_loader, makes_its_own
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, compiles, steps_optimizer
-from xladoctor.lint.rules._reads import loop_place, not_here
+from xladoctor.lint.rules._reads import loop_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,12 +35,9 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
-#: Names of functions that may end the graph.
-_ENDS = re.compile(r"sync|mark|barrier|step|flush|callback", re.IGNORECASE)
 #: Steps that programs take on one batch before they end the graph.
 _FEW = 32
 _MAY_BE_ON_DEVICE = (cst.Name, cst.Call)
-_READS = frozenset({"item", "cpu", "tolist", "numpy"})
 
 
 @rule("XLA301")
@@ -52,7 +49,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     """
     if not model.is_xla:
         return
-    yield from _denoising(model)
+    yield from denoising(model)
     if compiles(model):
         return
     yield from drawing_turns(model)
@@ -124,60 +121,6 @@ def _is_fed(model: FileModel, loop: Loop, acts: bool) -> bool:
     )
 
 
-def _denoising(model: FileModel) -> Iterator[Problem]:
-    """``for t in scheduler.timesteps``: hundreds of calls of a model become one graph."""
-    for loop in model.loops:
-        if loop.implicit or not isinstance(loop.node, cst.For):
-            continue
-        back = loop.kind is not LoopKind.STEP and counts_back(model, loop.node)
-        if not _over_timesteps(loop.node) and not (back and feeds_itself(model, loop.node)):
-            continue
-        calls = model.reached(loop.node)
-        ran = next((call for call in calls if _runs_on_device(model, call)), None)
-        if ran is None or not_here(model, loop.node):
-            continue
-        if any(model.effects.ends_graph(call) or _fetches(model, call) for call in calls):
-            continue
-        if any(
-            call.target is None
-            and _ENDS.search(_last(model, call))
-            and not _is_torchs(call)
-            and not _of_scheduler(call)
-            for call in calls
-        ):
-            continue
-        yield model.problem(
-            loop.node,
-            "nothing in this loop ends the graph: all its calls of the model become one graph, "
-            "which takes that many times longer to trace and compile",
-            suggestion="call torch_xla.sync() at the end of the body",
-            related=[model.place(ran.node, "the model, once more in each turn")],
-        )
-
-
-def _over_timesteps(node: cst.For) -> bool:
-    """``scheduler.timesteps``, within ``enumerate`` and the like, and a name of that kind."""
-    return any(
-        isinstance(part, cst.Name) and part.value in {"timesteps", "time_steps"}
-        for part in walk(node.iter)
-    )
-
-
-def _runs_on_device(model: FileModel, call: CallSite) -> bool:
-    """Whether a call runs a model that is on the device, whatever its weights are."""
-    value = model.value(call.node.func)
-    return value.kind is Kind.MODEL and (value.on_device or model.value(call.node).is_device_tensor)
-
-
-def _of_scheduler(call: CallSite) -> bool:
-    """``scheduler.step(noise, t, sample)`` gives the next sample, and ends nothing."""
-    return call.method in {"step", "step_with_logprob"}
-
-
-def _last(model: FileModel, call: CallSite) -> str:
-    return (call.name or "").rpartition(".")[2] or call.method or model.tree.text(call.node.func)
-
-
 def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
     step = next(
         (c for c in calls if c.name == OPTIMIZER_STEP or steps_optimizer(model, c)),
@@ -215,7 +158,7 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
 
 
 def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
-    if any(_fetches(model, call, sure=True) or _reads(model, call) for call in calls) or _shows(
+    if any(fetches(model, call, sure=True) or _reads(model, call) for call in calls) or _shows(
         model, loop
     ):
         # Each read runs what it needs: another matter (XLA101). What it does not need waits.
@@ -243,20 +186,6 @@ def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iter
 def _reads(model: FileModel, call: CallSite) -> bool:
     """``metric.add_batch(predictions=predictions)``: a library that reads what it is given."""
     return any(event.effect is Effect.READ for event in model.effects.by_call(call))
-
-
-def _fetches(model: FileModel, call: CallSite, *, sure: bool = False) -> bool:
-    """``x.cpu()`` and ``x.to("cpu")``, which run what they need.
-
-    ``sure``: only of what is known to be on the device.
-    """
-    if call.method != "to" or call.receiver is None:
-        return call.method in _READS
-    if sure and not model.value(call.receiver).is_device_tensor:
-        return False
-    to = call.argument(0, "device")
-    made = to.args[0].value if isinstance(to, cst.Call) and to.args else to  # torch.device("cpu")
-    return made is not None and model.literal(made) == "cpu"
 
 
 def _shows(model: FileModel, loop: Loop) -> bool:
@@ -375,17 +304,10 @@ def _ends(model: FileModel, loop: Loop) -> bool:
 def _may_end_in(model: FileModel, calls: Sequence[CallSite]) -> bool:
     """Whether something that nobody has read is given the optimizer, or ends steps by its name."""
     for call in calls:
-        if call.target is None and _ENDS.search(_last(model, call)) and not _is_torchs(call):
+        if may_end(model, call):
             return True
         given = [argument.value for argument in call.node.args]
         read = call.target is not None or (call.name or "").startswith(("torch.", "torch_xla."))
         if not read and any(model.value(node).kind is Kind.OPTIMIZER for node in given):
             return True
     return False
-
-
-def _is_torchs(call: CallSite) -> bool:
-    """``optimizer.step()``, ``scheduler.step()`` and torch's own functions end nothing."""
-    return call.method == "step" or (call.name or "").startswith(
-        ("torch.", "torch_xla.", "builtins.")
-    )
