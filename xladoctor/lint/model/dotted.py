@@ -59,6 +59,8 @@ LEFT_OUT = {
     "np": ("numpy", frozenset()),
     "gc": ("gc", frozenset()),
     "time": ("time", frozenset()),
+    "os": ("os", frozenset()),
+    "random": ("random", frozenset({"seed", "random", "randint", "choice", "shuffle", "uniform"})),
     "nn": ("torch.nn", frozenset({"Module", "Linear", "Conv2d", "CrossEntropyLoss", "functional"})),
     "F": ("torch.nn.functional", frozenset({"cross_entropy", "softmax", "log_softmax", "relu"})),
     "optim": ("torch.optim", frozenset({"Adam", "AdamW", "SGD", "lr_scheduler"})),
@@ -74,7 +76,7 @@ LEFT_OUT = {
     ),
     "xmp": (
         "torch_xla.distributed.xla_multiprocessing",
-        frozenset({"MpModelWrapper", "MpSerialExecutor"}),
+        frozenset({"spawn", "MpModelWrapper", "MpSerialExecutor"}),
     ),
     "pl": (
         "torch_xla.distributed.parallel_loader",

@@ -11,7 +11,7 @@ from xladoctor.lint.model.dotted import is_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Function
 
 #: Names, parameters and attributes on the way to where a value is made.
 #: Calls that hand on what they go over, one for one.
@@ -19,6 +19,15 @@ _HAND_ON = frozenset({"builtins.enumerate", "builtins.iter", "builtins.list", "b
 _BARS = ("tqdm.",)
 _DEPTH = 5
 _CONSTANTS = frozenset({"None", "True", "False"})
+#: What starts a function on every core, to the place of the first parameter that ``args`` gives:
+#: behind the core's number (torch_xla 2.9; torch.multiprocessing), or not (Accelerate 1.11).
+_LAUNCHES = {
+    "torch_xla.launch": 1,
+    "torch_xla.distributed.xla_multiprocessing.spawn": 1,
+    "torch.multiprocessing.spawn": 1,
+    "accelerate.notebook_launcher": 0,
+    "accelerate.launchers.notebook_launcher": 0,
+}
 
 
 def sources(
@@ -124,7 +133,7 @@ def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] |
 
 
 def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:
-    """What all callers give for a parameter; None if one is not known, or gives nothing.
+    """What all callers give for a parameter, or leave to its default; None if one is not known.
 
     Where programs for XLA devices call the function, those for others beside them do not count.
     """
@@ -132,12 +141,38 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
     if function is None or function.place(node.value) == -1:
         return None  # or it is the object itself, which no caller gives
     calls = model.callers(function)
-    if any(map(model.gives_name, calls)):
-        return None
     calls = [call for call in calls if model.says_xla(call.node)] or calls
-    given = [call.given_to(function, node.value) for call in calls if not call.has_star]
-    known = [value for value in given if value is not None]
-    return known if len(known) == len(calls) else None
+    known: list[cst.BaseExpression] = []
+    for call in calls:
+        value = _given_by(model, call, function, node.value)
+        if value is None:
+            return None
+        known.append(value)
+    return known
+
+
+def _given_by(
+    model: FileModel, call: CallSite, function: Function, name: str
+) -> cst.BaseExpression | None:
+    """What a call gives a parameter, or what starts its function on every core: in ``args``."""
+    if model.gives_name(call):
+        return _given_to_cores(call, function, name)
+    if call.has_star:
+        return None
+    given = call.given_to(function, name)
+    return function.default(name) if given is None else given
+
+
+def _given_to_cores(call: CallSite, function: Function, name: str) -> cst.BaseExpression | None:
+    """``xmp.spawn(train, args=(flags,))``: behind the core's number, one for each parameter."""
+    place, args = function.place(name), call.argument(1, "args")
+    first = _LAUNCHES.get(call.name or "")
+    if first is None or place is None or isinstance(call.argument(0, "fn"), cst.Call):
+        return None
+    items = args.elements if isinstance(args, cst.Tuple | cst.List) else ()
+    if any(isinstance(item, cst.StarredElement) for item in items):
+        return None
+    return items[place - first].value if 0 <= place - first < len(items) else None
 
 
 def _is_self(node: cst.BaseExpression) -> bool:

@@ -172,7 +172,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     yield from _defaults(model)
     handed = _handed(model)
     for call in model.calls():
-        own = call.name in _ARGUMENTS or call.node in handed
+        own = call.name in _ARGUMENTS or call.node in handed or _makes_own(model, call)
         if not (own or _BUILT_ON.search(call.name or "")):
             continue
         if model.on_xla(call.node) is OnXla.NO:
@@ -223,6 +223,14 @@ def _handed(model: FileModel) -> frozenset[cst.CSTNode]:
         if call is not None
         and call.last.endswith(("TrainingArguments", "TrainingArgs"))
         and (call.target is None or isinstance(call.target, Class))
+    )
+
+
+def _makes_own(model: FileModel, call: CallSite) -> bool:
+    """Whether a call makes an object of a class of the program that is built on the arguments."""
+    target = call.target
+    return isinstance(target, Class) and not frozenset(_ARGUMENTS).isdisjoint(
+        model.library_bases(target)
     )
 
 

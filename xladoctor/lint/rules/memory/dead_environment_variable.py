@@ -129,9 +129,12 @@ def _decides(model: FileModel, node: cst.CSTNode) -> bool:
     if not isinstance(holder, cst.Assign) or not isinstance(holder.targets[0].target, cst.Name):
         return isinstance(holder, cst.Assert | cst.IfExp)
     name = holder.targets[0].target.value
+    # A file of settings may be asked by others: ``from config import *``, ``if USE_TPU:``.
+    asking = (model, *(model.linked if model.function_of(holder) is None else ()))
     return any(
-        any(is_name(part, name) for part in walk(other.test)) and _uses_xla(model, other)
-        for other in model.nodes(cst.If)
+        any(is_name(part, name) for part in walk(other.test)) and _uses_xla(asked, other)
+        for asked in asking
+        for other in asked.nodes(cst.If)
         if isinstance(other, cst.If)
     )
 
