@@ -14,6 +14,7 @@ import libcst as cst
 from xladoctor.lint.model import gpu_programs, gpu_scripts
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
+from xladoctor.lint.model.dotted import imported
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trainers import of_searches
@@ -124,6 +125,7 @@ class Devices:
                 or function in self._of_gpu_scripts
                 or function in self.of_searches
                 or self._is_defined_elsewhere(function)
+                or self._is_left_to_others(function)
             ):
                 self._of_function[function] = OnXla.NO
                 return OnXla.NO
@@ -143,6 +145,14 @@ class Devices:
                 called = OnXla.MAYBE
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
+
+    def _is_left_to_others(self, function: Function) -> bool:
+        """``train``, which nothing for XLA calls, beside ``train_tpu``, which calls torch_xla."""
+        if function not in self._with_twins:
+            return False
+        self._of_function[function] = None
+        calls = [*self._callers(function), *self._handed.get(function, ())]
+        return all(self._said(call) is OnXla.NO for call in calls)
 
     def _is_defined_elsewhere(self, function: Function) -> bool:
         """``if is_sagemaker_mp_enabled(): def gather(x)``: only other devices ever have it."""
@@ -171,6 +181,10 @@ class Devices:
     def _steps_on_xla(self) -> bool:
         step = f"{know.XM}.optimizer_step"
         return any(self._names.resolve(call.func) == step for call in self._tree.calls)
+
+    @functools.cached_property
+    def _with_twins(self) -> frozenset[Function]:
+        return gpu_scripts.with_twins(self._tree, self._asks_xla)
 
     @functools.cached_property
     def _asks_xla(self) -> frozenset[Function | Class]:
@@ -377,13 +391,5 @@ def _strongest(answers: Iterable[OnXla | None]) -> OnXla | None:
 
 
 def _imports_torch_xla(node: cst.Import | cst.ImportFrom) -> bool:
-    if isinstance(node, cst.ImportFrom):
-        modules = [node.module] if node.module is not None and not node.relative else []
-    else:
-        modules = [alias.name for alias in node.names]
-    for module in modules:
-        while isinstance(module, cst.Attribute):
-            module = module.value  # type: ignore[assignment]
-        if isinstance(module, cst.Name) and module.value == "torch_xla":
-            return True
-    return False
+    near = isinstance(node, cst.ImportFrom) and node.relative
+    return not near and any(name.partition(".")[0] == "torch_xla" for name in imported(node))

@@ -14,16 +14,16 @@ import libcst as cst
 
 from xladoctor.lint.model import gpu_programs
 from xladoctor.lint.model.dotted import last_name
-from xladoctor.lint.model.syntax import walk
+from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trials import asks_for_script
-from xladoctor.lint.model.words import words
+from xladoctor.lint.model.words import XLA_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from xladoctor.lint.model.names import LinkedNames, Names
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Tree
 
 _Defined: TypeAlias = "cst.FunctionDef | cst.ClassDef"
 
@@ -57,6 +57,27 @@ def left_alone(
         for function in tree.functions.values()
         if tree.module_of(function.node) is module
         and (function.node in alone or not alone.isdisjoint(tree.ancestors(function.node)))
+    )
+
+
+def with_twins(tree: Tree, asks_xla: AbstractSet[object]) -> frozenset[Function]:
+    """The functions that others are written for XLA devices beside: ``train``, ``train_tpu``.
+
+    Args:
+        tree: The files.
+        asks_xla: The functions that call torch_xla.
+    """
+    known = {
+        (tree.module_of(one.node), one.owner, words(one.name) - XLA_WORDS)
+        for one in asks_xla
+        if isinstance(one, Function) and words(one.name) & XLA_WORDS
+    }
+    return frozenset(
+        one
+        for one in (tree.functions.values() if known else ())
+        if one not in asks_xla
+        and one.outer is None
+        and (tree.module_of(one.node), one.owner, words(one.name)) in known
     )
 
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.conditions import compared
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._exact import assigned
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         bindings = model.bindings(leaf.value, leaf)
         if bindings and all(item.kind == "param" for item in bindings):
             return False
-    if isinstance(leaf, cst.Name) and _is_taken_out(model, leaf):
+    if isinstance(leaf, cst.Name) and (_is_taken_out(model, leaf) or _is_mapping(model, leaf)):
         return False
     if isinstance(leaf, cst.Comparison):
         operators = [target.operator for target in leaf.comparisons]
@@ -86,4 +87,15 @@ def _is_taken_out(model: FileModel, name: cst.Name) -> bool:
     return bool(values) and all(
         isinstance(value, cst.Call) and model.call(value).method in {"get", "pop"}
         for value in values
+    )
+
+
+def _is_mapping(model: FileModel, name: cst.Name) -> bool:
+    """``loss, metrics = net(x)`` and ``if metrics:``, of whose keys the same function asks."""
+    if model.value(name).certain:
+        return False
+    home = model.function_of(name)
+    return any(
+        is_name(call.receiver, name.value) and call.function is home
+        for call in model.methods("keys", "items", "values")
     )

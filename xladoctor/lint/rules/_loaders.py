@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.rules._exact import assigned
-from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._sources import gone_over, made_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,9 +70,18 @@ def _loops_by_maker(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
     """The loops of the program by each call that had a part in making what they go over."""
     found: dict[cst.CSTNode, list[Loop]] = {}
     for loop in model.loops_of_program:
-        for maker in _makers(model, loop.iterates.origin):
+        origins = dict.fromkeys([loop.iterates.origin, *_beside_each_other(model, loop)])
+        for maker in dict.fromkeys(x for one in origins for x in _makers(model, one)):
             found.setdefault(maker, []).append(loop)
     return found
+
+
+def _beside_each_other(model: FileModel, loop: Loop) -> Iterator[cst.CSTNode | None]:
+    """Where what a loop goes over side by side was made: ``zip(labelled, unlabelled)``."""
+    for one in gone_over(model, loop.node.iter) if isinstance(loop.node, cst.For) else ():
+        if isinstance(one, cst.Call) and model.name(one.func) == "builtins.zip":
+            values = (model.value(part.value) for part in one.args if not part.star)
+            yield from (value.origin for value in values if value.is_loader)
 
 
 def loops_by_callers(model: FileModel, call: CallSite) -> Sequence[tuple[Loop, CallSite]]:

@@ -70,7 +70,7 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
 
 
 def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
-    """The numbers that a name may hold, if it is bound to several and to nothing else.
+    """The numbers that a name may hold, whatever else it is bound to (``len(gpus)`` on GPUs).
 
     Of a parameter: the default, wherever no call says another (``def run(model, cores=8)``), and
     what the calls say.
@@ -81,8 +81,7 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     if len(bound) == 1 and isinstance(bound[0], cst.Param):
         return _handed(model, bound[0])
     values = [model.literal(node) for node in assigned(model, given)]
-    found = [value for value in values if isinstance(value, int)]
-    return found if len(found) == len(values) else []
+    return [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
 
 
 def _handed(model: FileModel, parameter: cst.Param) -> list[int]:
