@@ -12,7 +12,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.rules._itself import whose
 from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def misfits(
             row = next(rows, None)
             if row is not None and told.isdisjoint({method.node, *_parameters(method)}):
                 yield from _misfit(model, owner, method, row, framework)
-        yield from _calls(model, owner, of, framework)
+    yield from _calls(model, of, bases, framework)
 
 
 def _misfit(
@@ -143,18 +143,22 @@ def _misfit(
         )
 
 
-def _calls(model: FileModel, owner: Class, of: str, framework: str) -> Iterator[Problem]:
+def _calls(model: FileModel, of: str, bases: Collection[str], framework: str) -> Iterator[Problem]:
     """``self._save_checkpoint(model, trial, metrics=metrics)``, which takes no metrics any more."""
     rows = {row.name: row for row in _rows(of)}
-    for node in walk(owner.node):
+    for node in model.nodes(cst.Call):
         if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
             continue
-        row = rows.get(node.func.attr.value)
-        if row is None or model.class_around(node) is not owner:
+        row, held = rows.get(node.func.attr.value), node.func.value
+        owner = whose(model, held) if row is not None else None
+        if row is None or owner is None:
+            continue
+        found = model.library_bases(owner)
+        if not found or not all(base in bases for base in found):
             continue
         if model.method(owner, row.name) is not None and row.name not in owner.methods:
             continue  # a class of the program between the two has it
-        if not _is_its_own(model, node.func.value, row.name in owner.methods):
+        if row.name in owner.methods and not model.is_super(held):
             continue
         if any(one.star for one in node.args) or tolerated(model, node) or row.is_later(model):
             continue
@@ -167,16 +171,6 @@ def _calls(model: FileModel, owner: Class, of: str, framework: str) -> Iterator[
                 "TypeError",
                 suggestion=f"it is {row.written} today",
             )
-
-
-def _is_its_own(model: FileModel, node: cst.BaseExpression, is_written: bool) -> bool:
-    """``super()``, or ``self`` where the class does not write the method anew."""
-    if model.is_super(node):
-        return True
-    function = model.function_of(node)
-    if function is None or not function.parameters:
-        return False
-    return not is_written and is_name(node, function.parameters[0])
 
 
 def _calls_itself(model: FileModel, owner: Class, row: _Called) -> bool:

@@ -11,6 +11,7 @@ from xladoctor import catalogue
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.frameworks import LIGHTNING_CALLBACKS, LIGHTNING_MODULES
+from xladoctor.lint.rules._itself import itself
 from xladoctor.lint.rules._sources import is_made_in
 
 if TYPE_CHECKING:
@@ -105,19 +106,18 @@ def _is_given(model: FileModel, node: cst.Attribute) -> bool:
 def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
     """``self.trainer`` of a module, ``trainer`` of a callback's hook, what ``Trainer()`` made."""
     held = node.value
-    owner = _owner(model, node)
     named = [held] if isinstance(held, cst.Name) else []
     if isinstance(held, cst.Attribute):
         named = [x for one in model.kept_in(held) for x in model.within(one, cst.Name)]
     if any(_is_declared(model, one) for one in named):
         return True
     if isinstance(held, cst.Attribute) and held.attr.value == "trainer":
-        if owner is None or not _is_self(model, held.value, node):
-            return False
-        return not _WITH_TRAINER.isdisjoint(model.library_bases(owner))
+        owner = itself(model, held.value)
+        return owner is not None and not _WITH_TRAINER.isdisjoint(model.library_bases(owner))
     if not isinstance(held, cst.Name):
         return False
     function = model.function_of(node)
+    owner = function.owner if function is not None else None
     if owner is not None and function is not None and held.value == "trainer":
         given = function.parameters[1:2] == ("trainer",)
         return given and not LIGHTNING_CALLBACKS.isdisjoint(model.library_bases(owner))
@@ -139,8 +139,8 @@ def _is_declared(model: FileModel, name: cst.Name) -> bool:
 
 def is_own(model: FileModel, node: cst.Attribute) -> bool:
     """``self`` of a module that has no such attribute itself."""
-    owner = _owner(model, node)
-    if owner is None or not _is_self(model, node.value, node):
+    owner = itself(model, node.value)
+    if owner is None:
         return False
     bases = model.library_bases(owner)
     # A base that nobody has read may have it.
@@ -156,17 +156,6 @@ def _has(model: FileModel, owner: Class, name: str) -> bool:
         return True
     given = (part for part in walk(owner.node.body) if isinstance(part, _ASSIGNED))
     return any(is_name(part.target, name) for part in given)
-
-
-def _owner(model: FileModel, node: cst.CSTNode) -> Class | None:
-    function = model.function_of(node)
-    return function.owner if function is not None else None
-
-
-def _is_self(model: FileModel, node: cst.BaseExpression, inside: cst.CSTNode) -> bool:
-    function = model.function_of(inside)
-    own = function.parameters[0] if function is not None and function.parameters else None
-    return isinstance(node, cst.Name) and node.value == own
 
 
 @functools.cache

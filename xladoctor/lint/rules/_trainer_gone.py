@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.lint.model import OnXla, walk
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.model.dotted import imported, is_name
 from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.model.purpose import TRAINER_PACKAGES
 from xladoctor.lint.pins import called
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
+from xladoctor.lint.rules._itself import whose
 from xladoctor.lint.rules._sources import the_call
 from xladoctor.lint.rules._tokenized import tokenizes
 from xladoctor.lint.rules._tolerated import tolerated
@@ -154,28 +155,24 @@ def _has_own_arguments(model: FileModel) -> bool:
 def gone_methods(model: FileModel) -> Iterator[Problem]:
     """``self.prediction_loop(...)``, in a class on the Trainer that defines no such method."""
     gone, elsewhere_too = _lost(_TRAINER), _lost(_TRAINER, "shared")
-    for owner in model.classes:
-        if not extends_trainer(model, owner):
+    for node in model.nodes(cst.Attribute):
+        if not isinstance(node, cst.Attribute) or node.attr.value not in gone:
             continue
-        for node in walk(owner.node):
-            if not isinstance(node, cst.Attribute) or node.attr.value not in gone:
-                continue
-            name = node.attr.value
-            if name in elsewhere_too and not _is_plain(model, owner):
-                continue
-            if not _is_itself(model, owner, node.value) or tolerated(model, node):
-                continue
-            if model.on_xla(node) is OnXla.NO:
-                continue  # ``elif self.use_amp: self.scaler.step(...)`` behind the road of TPUs
-            if model.method(owner, name) is None and not any(
-                _defines(one, name) for one in (model, *model.linked)
-            ):
-                yield model.problem(
-                    node,
-                    f"the Trainer of transformers 5 no longer has {name}: this raises "
-                    "AttributeError",
-                    suggestion=f"use {gone[name]}",
-                )
+        name, owner = node.attr.value, whose(model, node.value)
+        if owner is None or not extends_trainer(model, owner):
+            continue
+        if name in elsewhere_too and not _is_plain(model, owner):
+            continue
+        if tolerated(model, node) or model.on_xla(node) is OnXla.NO:
+            continue  # ``elif self.use_amp: self.scaler.step(...)`` behind the road of TPUs
+        if model.method(owner, name) is None and not any(
+            _defines(one, name) for one in (model, *model.linked)
+        ):
+            yield model.problem(
+                node,
+                f"the Trainer of transformers 5 no longer has {name}: this raises AttributeError",
+                suggestion=f"use {gone[name]}",
+            )
 
 
 def gone_elsewhere(model: FileModel) -> Iterator[Problem]:
@@ -236,24 +233,15 @@ def _is_built_on(model: FileModel, node: cst.BaseExpression, name: str, of: str)
 
     And no class of the program between the two has what is asked for.
     """
-    owner = model.class_around(node)
+    owner = whose(model, node)
     bases = model.library_bases(owner) if owner is not None else ()
-    if owner is None or not bases or not _is_itself(model, owner, node):
+    if owner is None or not bases:
         return False
     if model.method(owner, name) is not None or _defines(model, name):
         return False
     return all(base.startswith("transformers.") for base in bases) and any(
         _BUILT_ON[of][1].search(base) for base in bases
     )
-
-
-def _is_itself(model: FileModel, owner: Class, node: cst.BaseExpression) -> bool:
-    """``self`` in a method of a class, or ``super()``."""
-    function = model.function_of(node)
-    home = function is not None and function.owner is owner and function.parameters
-    if isinstance(node, cst.Call):
-        return bool(home) and model.is_super(node)
-    return bool(home) and function is not None and is_name(node, function.parameters[0])
 
 
 def _has_it(model: FileModel, name: str) -> bool:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class
-from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.frameworks import TRAINER_CALLBACKS, TRAINERS
 from xladoctor.lint.rules._constants import PARSERS, constant, of_class
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._given import all_given
 from xladoctor.lint.rules._given import given as given_by_name
+from xladoctor.lint.rules._itself import itself
 from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
         return is_args or _is_attribute(model, node)
     if not isinstance(node, cst.Name):
         return False
-    owner = _itself(model, node)
+    owner = itself(model, node)
     if owner is not None:
         return _extends(model, owner)
     kept = [*model.assigned_to(node)]
@@ -66,7 +66,7 @@ def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
 
 def _is_attribute(model: FileModel, node: cst.Attribute) -> bool:
     """``self.training_args``, whose class keeps nothing else in it."""
-    if _itself(model, node.value) is None:
+    if itself(model, node.value) is None:
         return False
     kept = [one for one in model.kept_in(node) if not _parses(model, one)]
     parsed = [*_parsed(model, node)] if len(kept) < len(model.kept_in(node)) or not kept else []
@@ -122,17 +122,9 @@ def _extends(model: FileModel, cls: Class) -> bool:
     return any(ARGUMENTS.search(base) for base in bases)
 
 
-def _itself(model: FileModel, node: cst.BaseExpression) -> Class | None:
-    """The class in whose method an expression is the object itself: ``self``."""
-    function = model.function_of(node)
-    if function is None or function.owner is None or not function.parameters:
-        return None
-    return function.owner if is_name(node, function.parameters[0]) else None
-
-
 def _is_trainer(model: FileModel, node: cst.BaseExpression) -> bool:
     """``self`` in a class right on the Trainer of transformers, or what such a class made."""
-    owner = _itself(model, node)
+    owner = itself(model, node)
     if owner is not None:
         return _is_right_on_it(model, owner)
     made = the_call(model, node) if isinstance(node, cst.Name) else None
