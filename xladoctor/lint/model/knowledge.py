@@ -183,6 +183,8 @@ READER = patterns.lazy(
     r"|detach_(and_|to_)*(cpu|numpy)|(to_)?cpu_(numpy|tensor))$",
     re.IGNORECASE,
 )
+#: Functions that make a tensor of what is none yet, by their names: ``to_tensor(rows, device)``.
+MAKES_TENSOR = patterns.lazy(r"^_?([a-z]+_)?(to|2|as)_?(torch_)?tensors?$|^_?(to|as|from)_torch$")
 #: Functions that move all tensors of a batch, by their names: ``to_device(batch, device)``.
 MOVER = patterns.lazy(
     r"^_?(any|all|batch|data|dict|tensors?|x|inputs?|sample|recursive|recursively|nested|cast|convert|copy"

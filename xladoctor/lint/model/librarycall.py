@@ -9,13 +9,13 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import (
-    all_moved,
     any_on_device,
     container,
     element_of,
     first_origin,
     loader,
     modules,
+    moved_by_name,
 )
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
@@ -165,8 +165,8 @@ class LibraryCalls:
             return Value(Kind.MODEL, origin=node, type_name=name)
         if name == know.NAMED_TUPLE:
             return Value(Kind.OBJECT, certain=True, type_name=name)
-        if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
-            return all_moved(values[0], node)
+        if (moved := moved_by_name(last, values, node)) is not None:
+            return moved
         if self._flow.belief.believes() and (asked := _asks_for_core(last)) is not None:
             return Value(asked, origin=node, local=True)
         if last[:1].isupper() and _trains_parameters(node):

@@ -1,0 +1,175 @@
+"""Loops of a program's own beside a Trainer's, Trainers of other files, rows made on the CPU.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+SCORE = """\
+import torch
+from torch.utils.data import DataLoader
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+from nets import Net, Settings
+
+
+def score(trainer, rows):
+    device = trainer.args.device
+    net = trainer._wrap_model(trainer.model, training=False)
+    net.eval()
+    if trainer.args.process_index == 0:  # !XLA418
+        losses = []
+        for batch in DataLoader(rows, batch_size=8):  # !XLA301 !XLA320
+            out = net(batch["x"].to(device))  # !XLA603
+            losses.append(out["loss"])
+        return torch.stack(losses).mean().item()
+    return None
+
+
+def _mp_fn(index):
+    args = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()[0]
+    trainer = Trainer(Net(Settings()), args, train_dataset=rows(), data_collator=pad)
+    trainer.train()
+    print(score(trainer, rows()))
+"""
+NESTED = """\
+import torch
+from torch.utils.data import DataLoader, SequentialSampler
+from transformers import Trainer
+import torch_xla.core.xla_model as xm
+
+
+class Pairs(Trainer):
+    def plain(self, rows):
+        return DataLoader(rows, sampler=SequentialSampler(rows), batch_size=8)
+
+    def rights(self, lefts, rows):
+        found = []
+        for batch in self.plain(rows):
+            for key, value in batch.items():
+                batch[key] = value.to(self.args.device)  # !XLA603
+            found.append(lefts @ batch["x"].T)
+        return found
+
+    @torch.no_grad()
+    def table(self, rows):
+        found = []
+        for batch in self.plain(rows):
+            for key, value in batch.items():
+                batch[key] = value.to(self.args.device)  # !XLA603
+            found.extend(self.rights(self.model(batch["x"]), rows))
+            xm.mark_step()
+        return found
+"""
+OWN = """\
+import torch
+from transformers import TrainingArguments
+from trainers import Own{name}
+from nets import Net, Settings
+
+
+def _mp_fn(index):
+    args = TrainingArguments("out")
+    net = Net(Settings())  # !XLA426
+    trainer = Own{name}(net, args, train_dataset=rows(), data_collator=pad)
+    trainer.train()
+"""
+PLAYED = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from arrays import {makes}
+from policies import Policy
+
+
+def play(envs, turns):
+    device = torch_xla.device()
+    policy = Policy().to(device)
+    seen = envs.reset()
+    now = {makes}(seen, device)
+    for turn in range(turns):
+        with torch.no_grad():
+            chosen = policy(now).argmax(-1)
+        seen, reward, done, _ = envs.step(chosen.cpu().numpy())
+        now = {makes}(seen, {given})  # !XLA603
+"""
+ROWS = """\
+import math
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from settings import settings
+from torch import nn
+
+
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, steps):
+        half = settings["width"] // 2
+        rates = np.log(10000) / (half - 1)
+        rates = torch.exp(torch.arange(half) * -rates)
+        angles = steps * rates  # !XLA604
+        return self.layer(torch.cat((angles.sin(), angles.cos()), 1))
+
+
+def train(rows):
+    device = torch_xla.device()
+    net = Steps().to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in pl.MpDeviceLoader(rows, device):
+        optimizer.zero_grad()
+        (net(x) - y).pow(2).mean().backward()
+        xm.optimizer_step(optimizer)
+"""
+
+PROGRAMS = {
+    "XLA301 XLA320 XLA418 XLA603: an evaluation over a loader of its own": SCORE,
+    "XLA301 XLA320 XLA418 XLA603: over the Trainer's loader": SCORE.replace(
+        "DataLoader(rows, batch_size=8)", "trainer.get_eval_dataloader(rows)"
+    )
+    .replace("  # !XLA418", "")
+    .replace("  # !XLA301 !XLA320", "")
+    .replace("  # !XLA603", ""),
+    "XLA301 XLA320 XLA418 XLA603: over one that Accelerate has prepared": SCORE.replace(
+        "DataLoader(rows, batch_size=8)",
+        "trainer.accelerator.prepare(DataLoader(rows, batch_size=8))",
+    )
+    .replace("  # !XLA418", "")
+    .replace("  # !XLA301 !XLA320", "")
+    .replace("  # !XLA603", ""),
+    "XLA603: a loop over a loader that runs another one": NESTED,
+    "XLA426: a Trainer of another file": OWN.format(name="Trainer"),
+    "XLA426: a class of another file that is named for no Trainer": OWN.format(
+        name="Search"
+    ).replace("  # !XLA426", ""),
+    "XLA603: what a helper makes a tensor of": PLAYED.format(makes="to_tensor", given="device"),
+    "XLA603: what a helper makes of it on the host": PLAYED.format(
+        makes="to_tensor", given="torch.float32"
+    ).replace("  # !XLA603", ""),
+    "XLA603: a helper of another name": PLAYED.format(makes="shown", given="device").replace(
+        "  # !XLA603", ""
+    ),
+    "XLA604: a row of numbers made on the CPU for each step": ROWS,
+    "XLA604: made on the device": ROWS.replace(
+        "arange(half)", "arange(half, device=steps.device)"
+    ).replace("  # !XLA604", ""),
+    "XLA604: of what nobody knows": ROWS.replace("np.log(10000)", "settings.rate()").replace(
+        "  # !XLA604", ""
+    ),
+    "XLA604: by math": ROWS.replace("np.log(10000)", "math.log(10000)"),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_told_where_it_is(name):
+    asked = name.partition(":")[0].split()
+    told = {(row, code) for row, code in found(PROGRAMS[name]) if code in asked}
+    assert told == marks(PROGRAMS[name])
