@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import found, marks, marks_in_files, told_in_files
 
 SCORE = """\
 import torch
@@ -130,7 +130,48 @@ def train(rows):
         xm.optimizer_step(optimizer)
 """
 
+SAVED = """\
+import os
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+os.environ["XLA_USE_BF16"] = "1"
+
+
+class Task:
+    def __init__(self, accelerator: Accelerator, rows):
+        self.accelerator, self.rows = accelerator, rows
+        self.net = nn.Linear(8, 8)
+        optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.net, self.optimizer, self.rows = accelerator.prepare(self.net, optimizer, rows)
+
+    def run(self, epochs):
+        for epoch in range(epochs):
+            for x, y in self.rows:
+                self.optimizer.zero_grad()
+                self.accelerator.backward((self.net(x) - y).pow(2).mean())
+                self.optimizer.step()
+            if self.accelerator.is_main_process:
+                self.save(f"{epoch}.pt")
+
+    def save(self, path):
+        device = next(self.net.parameters()).device
+        net = self.accelerator.unwrap_model(self.net)
+        bare = self.accelerator.unwrap_model(self.net).cpu()  # !XLA305
+        torch.save(bare.state_dict(), path)
+        bare.to(device)
+"""
+
 PROGRAMS = {
+    "XLA305: a model under Accelerate that goes to the CPU to be saved": SAVED,
+    "XLA305: behind the training": SAVED.replace("            if self.acc", "        if self.acc")
+    .replace("                self.save", "            self.save")
+    .replace("  # !XLA305", ""),
+    "XLA305: a copy of it": SAVED.replace(
+        "self.accelerator.unwrap_model(self.net).cpu()", "copy.deepcopy(net).cpu()"
+    ).replace("  # !XLA305", ""),
     "XLA301 XLA320 XLA418 XLA603: an evaluation over a loader of its own": SCORE,
     "XLA301 XLA320 XLA418 XLA603: over the Trainer's loader": SCORE.replace(
         "DataLoader(rows, batch_size=8)", "trainer.get_eval_dataloader(rows)"
@@ -173,3 +214,53 @@ def test_told_where_it_is(name):
     asked = name.partition(":")[0].split()
     told = {(row, code) for row, code in found(PROGRAMS[name]) if code in asked}
     assert told == marks(PROGRAMS[name])
+
+
+BASE = """\
+import torch
+
+
+class Base:
+    def __init__(self, accelerator, net, rows):
+        self.accelerator = accelerator
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.net, self.optimizer, self.rows = accelerator.prepare(net, optimizer, rows)
+
+    def run(self, bar):
+        for x in self.rows:
+            self.optimizer.zero_grad()
+            loss = self.step(x)
+            self.accelerator.backward(loss)
+            self.optimizer.step()
+            bar.set_description(f"{loss.item():.3f}")  # !XLA101
+"""
+STARTED = """\
+import os
+
+os.environ["{variable}"] = "{value}"
+import torch
+from accelerate import Accelerator
+from base import Base
+
+
+class Task(Base):
+    def step(self, x):
+        return self.net(x).pow(2).mean()
+
+
+Task(Accelerator(), torch.nn.Linear(8, 8), rows()).run(bar())
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "for_tpus"),
+    [
+        ("XRT_TPU_CONFIG", "localservice;0;localhost:51011", True),
+        ("ACCELERATE_DOWNCAST_BF16", "true", True),
+        ("TOKENIZERS_PARALLELISM", "false", False),
+    ],
+)
+def test_a_variable_of_tpus_brings_the_files_together(variable, value, for_tpus, tmp_path):
+    base = BASE if for_tpus else BASE.replace("  # !XLA101", "")
+    files = {"base.py": base, "main.py": STARTED.format(variable=variable, value=value)}
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files)

@@ -97,7 +97,78 @@ def fit(rows, wide):
         optimizer.step()
 """
 
+STEPPED = """\
+import torch
+import torch_xla.core.xla_model as xm
+from {package} import build
+
+
+class Engine:
+    def __init__(self, net, options):
+        self.net, self.optimizer = net, build(options, net.parameters())
+
+    def halve(self):
+        for p in self.net.parameters():
+            p.grad.{alias}.div_(2)  # !XLA307
+
+    def step(self, loss, seen):
+        loss.backward()
+        {before}
+        xm.reduce_gradients(self.optimizer)
+        {behind}
+        self.optimizer.step()
+"""
+
+
+def stepped(package="fairseq.optim", alias="data", before="pass", behind="pass"):
+    """The program, with these calls around the reduction."""
+    text = STEPPED.format(package=package, alias=alias, before=before, behind=behind)
+    return text if "halve" in before else text.replace("(2)  # !XLA307", "(2)")
+
+
+TEXTS = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.runtime as xr
+
+
+def prepare(options):
+    device = torch_xla.device()
+    rank = xr.global_ordinal()
+    where = {text}
+    print("core", f"{device}/{rank}")
+    return device, options.net.to(device), where
+
+
+def train(options):
+    device, net, where = prepare(options)
+    fed = pl.ParallelLoader(options.rows, [{given}])  # !XLA416
+    for x in fed.per_device_loader({given}):
+        net(x).sum().backward()
+        xm.optimizer_step(options.optimizer)
+"""
+
+
+def texts(text, given="where", *, told=False):
+    """The program with this text beside the device."""
+    program = TEXTS.replace("{text}", text).replace("{given}", given)
+    return program if told else program.replace("  # !XLA416", "")
+
+
 PROGRAMS = {
+    "XLA416: a text with the core's number in it": texts('f"{device}/{rank}"', told=True),
+    "XLA416: by format, on several cores": texts(
+        'str(device) if rank < 0 else "{}/{}".format(device, rank)', told=True
+    ),
+    "XLA416: the device as a text": texts("str(device)"),
+    "XLA416: a text that is shown": texts('f"{device}/{rank}"', "device"),
+    "XLA307: a method that is called before the reduction": stepped(before="self.halve()"),
+    "XLA307: a method that is called behind it": stepped(behind="self.halve()"),
+    "XLA307: fairseq's before it": stepped(before="self.optimizer.multiply_grads(2.0)  # !XLA307"),
+    "XLA307: fairseq's behind it": stepped(behind="self.optimizer.multiply_grads(2.0)"),
+    "XLA307: of another package": stepped("engines", before="self.optimizer.multiply_grads(2.0)"),
     "XLA422: nothing catches what is missing": COUNTED.format(
         caught="KeyError", then="return 0"
     ).replace("fed.dataset)", "fed.dataset)  # !XLA422"),
