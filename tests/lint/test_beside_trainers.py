@@ -164,7 +164,39 @@ class Task:
         bare.to(device)
 """
 
+KERNEL = """\
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from torch.func import functional_call, jacrev, vmap
+
+
+def kernel(net, rows, device):
+    net = net.to(device)
+    weights = dict(net.named_parameters())
+
+    def run(x):
+        return functional_call(net, weights, (x,))
+
+    slopes = jacrev(run)
+    found = []
+    with torch.no_grad():
+        for x in pl.MpDeviceLoader(rows, device):
+            net(x)
+            rises = slopes(x)
+            found.append(rises.sum().item())  # !XLA101
+            wide = vmap(run)(x).to(torch.float64)  # !XLA705
+            found.append(wide.cpu())  # !XLA101
+            found.append(vmap(torch.sin)(torch.ones(4)).double().cpu())
+    return found
+
+
+def main(net, rows):
+    return kernel(net, rows, torch_xla.device())
+"""
+
 PROGRAMS = {
+    "XLA101 XLA705: what torch.func makes of functions": KERNEL,
     "XLA305: a model under Accelerate that goes to the CPU to be saved": SAVED,
     "XLA305: behind the training": SAVED.replace("            if self.acc", "        if self.acc")
     .replace("                self.save", "            self.save")

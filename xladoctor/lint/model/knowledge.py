@@ -250,10 +250,17 @@ LOADER_NAME = patterns.lazy(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)",
 
 #: PyTorch's loader, by its names.
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+_TRANSFORMS = ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
+#: What makes another function of one: called, it gives tensors where those are that it is given.
+TRANSFORMS = (
+    *(f"torch.func.{name}" for name in _TRANSFORMS),
+    *(f"functorch.{name}" for name in _TRANSFORMS),
+    "torch.vmap",
+)
 #: Classes whose objects, called, give tensors where those are that they are given.
 GIVE_TENSORS = (
     "torchmetrics.", "torchaudio.transforms.", "torchvision.transforms.", "kornia.augmentation.",
-    "torch_audiomentations.",
+    "torch_audiomentations.", *TRANSFORMS,
 )  # fmt: skip
 #: Of these, what may make something else of them on the way.
 GIVE_OTHERS = ("Compose", "ToPILImage", "PILToTensor", "Lambda")

@@ -95,10 +95,8 @@ class LibraryCalls:
             return self._returned(node, returned, name, arguments)
         if name.startswith("torch_xla"):
             return self._torch_xla(node, name, arguments)
-        if name == "functools.partial":
-            more = (*first.bound, *arguments[1:])
-            fits = (first.kind is Kind.FUNCTION or first.makes) and len(more) <= _MOST_BOUND
-            return first.but(bound=more) if fits else first
+        if name == "functools.partial" or name in know.TRANSFORMS:
+            return _of_function(name, first, arguments)
         if name == "torch.device":
             return self._tensors.device(node, values)
         if name.startswith("torch."):
@@ -183,6 +181,15 @@ class LibraryCalls:
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=first_origin(values), local=local)
         return Value(local=local, made_of_device=given)
+
+
+def _of_function(name: str, first: Value, arguments: Arguments) -> Value:
+    """``partial(run, net)`` and ``vmap(run)``: another function."""
+    if name in know.TRANSFORMS:
+        return Value(Kind.OBJECT, certain=True, type_name=name)
+    more = (*first.bound, *arguments[1:])
+    fits = (first.kind is Kind.FUNCTION or first.makes) and len(more) <= _MOST_BOUND
+    return first.but(bound=more) if fits else first
 
 
 def _parameter(node: cst.Call, given: Value) -> Value:
