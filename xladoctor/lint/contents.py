@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _ROOT = re.compile(
     r"torch_xla|\b(?:num_)?tpu_cores\b|tpu_num_cores|torch[._]tpu|torchax|tpu_dist"
     r"|\bxm\.(?:xla_device|optimizer_step|mark_step)\b|\bget_tpu_sampler\("
-    r"|optimum\.(?:neuron|tpu)|neuronx_distributed|PJRT_DEVICE|DistributedType\.(?:XLA|TPU)"
+    r"|optimum\.(?:neuron|tpu)|neuronx_distributed|DistributedType\.(?:XLA|TPU)"
+    r"|PJRT_DEVICE|XRT_TPU_CONFIG|XLA_USE_BF16|DOWNCAST_BF16"
     r"|\b(?:Single(?:Device)?)?(?:XLA|TPU)(?:FSDP|Spawn)?(?:Accelerator|Strategy)\b"
     r"|['\"](?:tpu|neuron)(?::\d+)?['\"]|\bdef _mp_fn\("
     r"|\bhelp\s*=\s*['\"][^'\"\n]*\b(?:tpu|TPU)s?\b"

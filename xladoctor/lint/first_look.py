@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 #: A file without any of these words cannot concern our rules: it is only checked for its syntax.
 #: (``output`` holds "tpu" too.)
-_MARKERS = re.compile(r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax|\bdef _mp_fn\(", re.IGNORECASE)
+_MARKERS = re.compile(
+    r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax|downcast_bf16|\bdef _mp_fn\(", re.IGNORECASE
+)
 #: Nor one without any of these: a program for XLA devices imports one of the packages, and what is
 #: said of others is about what they install, set in the environment, or silence.
 BINDS = re.compile(

@@ -6,6 +6,7 @@ import functools
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.values import UNKNOWN, Kind, Value, join, joined_elements
 
 if TYPE_CHECKING:
@@ -217,6 +218,25 @@ def all_moved(value: Value, node: cst.CSTNode) -> Value:
     if value.kind in {Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.DEVICE_TENSOR}:
         return Value(Kind.DEVICE_TENSOR, origin=node, local=value.local, boolean=value.boolean)
     return value
+
+
+def moved_by_name(name: str, given: Sequence[Value], node: cst.CSTNode) -> Value | None:
+    """``to_device(batch, device)`` and ``to_tensor(rows, device)`` of what nobody has read."""
+    if not (know.MOVER.search(name) or know.MAKES_TENSOR.search(name)):
+        return None
+    return all_moved(given[0], node) if any(one.kind is Kind.DEVICE for one in given) else None
+
+
+def prepared(arguments: Arguments) -> Value:
+    """``accelerator.prepare(...)`` hands back its arguments; loaders then move their batches."""
+    items = []
+    for _, value in arguments:
+        if value.kind is Kind.LOADER:
+            value = value.but(kind=Kind.DEVICE_LOADER, alike=False)
+        elif value.kind is Kind.MODEL:
+            value = value.but(on_device=True)
+        items.append(value)
+    return items[0] if len(items) == 1 else container(None, tuple(items))
 
 
 def origin(value: Value) -> cst.CSTNode | None:

@@ -183,6 +183,8 @@ READER = patterns.lazy(
     r"|detach_(and_|to_)*(cpu|numpy)|(to_)?cpu_(numpy|tensor))$",
     re.IGNORECASE,
 )
+#: Functions that make a tensor of what is none yet, by their names: ``to_tensor(rows, device)``.
+MAKES_TENSOR = patterns.lazy(r"^_?([a-z]+_)?(to|2|as)_?(torch_)?tensors?$|^_?(to|as|from)_torch$")
 #: Functions that move all tensors of a batch, by their names: ``to_device(batch, device)``.
 MOVER = patterns.lazy(
     r"^_?(any|all|batch|data|dict|tensors?|x|inputs?|sample|recursive|recursively|nested|cast|convert|copy"
@@ -248,10 +250,17 @@ LOADER_NAME = patterns.lazy(r"(loader|dataloader|_dl|_batches)s?$|^(dl|loader)",
 
 #: PyTorch's loader, by its names.
 LOADERS = frozenset({"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"})
+_TRANSFORMS = ("vmap", "grad", "grad_and_value", "jacrev", "jacfwd", "hessian")
+#: What makes another function of one: called, it gives tensors where those are that it is given.
+TRANSFORMS = (
+    *(f"torch.func.{name}" for name in _TRANSFORMS),
+    *(f"functorch.{name}" for name in _TRANSFORMS),
+    "torch.vmap",
+)
 #: Classes whose objects, called, give tensors where those are that they are given.
 GIVE_TENSORS = (
     "torchmetrics.", "torchaudio.transforms.", "torchvision.transforms.", "kornia.augmentation.",
-    "torch_audiomentations.",
+    "torch_audiomentations.", *TRANSFORMS,
 )  # fmt: skip
 #: Of these, what may make something else of them on the way.
 GIVE_OTHERS = ("Compose", "ToPILImage", "PILToTensor", "Lambda")

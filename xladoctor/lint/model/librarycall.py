@@ -9,13 +9,13 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import (
-    all_moved,
     any_on_device,
     container,
     element_of,
     first_origin,
     loader,
     modules,
+    moved_by_name,
 )
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
@@ -95,10 +95,8 @@ class LibraryCalls:
             return self._returned(node, returned, name, arguments)
         if name.startswith("torch_xla"):
             return self._torch_xla(node, name, arguments)
-        if name == "functools.partial":
-            more = (*first.bound, *arguments[1:])
-            fits = (first.kind is Kind.FUNCTION or first.makes) and len(more) <= _MOST_BOUND
-            return first.but(bound=more) if fits else first
+        if name == "functools.partial" or name in know.TRANSFORMS:
+            return _of_function(name, first, arguments)
         if name == "torch.device":
             return self._tensors.device(node, values)
         if name.startswith("torch."):
@@ -165,8 +163,8 @@ class LibraryCalls:
             return Value(Kind.MODEL, origin=node, type_name=name)
         if name == know.NAMED_TUPLE:
             return Value(Kind.OBJECT, certain=True, type_name=name)
-        if know.MOVER.search(last) and any(value.kind is Kind.DEVICE for value in values):
-            return all_moved(values[0], node)
+        if (moved := moved_by_name(last, values, node)) is not None:
+            return moved
         if self._flow.belief.believes() and (asked := _asks_for_core(last)) is not None:
             return Value(asked, origin=node, local=True)
         if last[:1].isupper() and _trains_parameters(node):
@@ -183,6 +181,15 @@ class LibraryCalls:
         if given and know.LOSS_FUNCTION.search(last):
             return Value(Kind.DEVICE_TENSOR, origin=first_origin(values), local=local)
         return Value(local=local, made_of_device=given)
+
+
+def _of_function(name: str, first: Value, arguments: Arguments) -> Value:
+    """``partial(run, net)`` and ``vmap(run)``: another function."""
+    if name in know.TRANSFORMS:
+        return Value(Kind.OBJECT, certain=True, type_name=name)
+    more = (*first.bound, *arguments[1:])
+    fits = (first.kind is Kind.FUNCTION or first.makes) and len(more) <= _MOST_BOUND
+    return first.but(bound=more) if fits else first
 
 
 def _parameter(node: cst.Call, given: Value) -> Value:

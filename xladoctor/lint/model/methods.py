@@ -12,7 +12,14 @@ import libcst as cst
 
 from xladoctor.lint.model import frameworks, ignite
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.contained import all_moved, as_output, container, element_of
+from xladoctor.lint.model.contained import (
+    all_moved,
+    as_output,
+    container,
+    element_of,
+    moved_by_name,
+    prepared,
+)
 from xladoctor.lint.model.dotted import dotted_text, last_name, string
 from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
@@ -155,13 +162,13 @@ class MethodEvaluator:
     def _by_name(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         """What the name of a method says when its object is not known."""
         if name == "prepare" and arguments:
-            return _prepared(
+            return prepared(
                 self._named(node, arguments) if self._flow.belief.believes() else arguments
             )
         if arguments and name in frameworks.FABRIC_METHODS and _is_fabric(node, receiver):
             return self._fabric(node, name, arguments)
-        if know.MOVER.search(name) and any(value.kind is Kind.DEVICE for _, value in arguments):
-            return all_moved(arguments[0][1], node)
+        if (moved := moved_by_name(name, [value for _, value in arguments], node)) is not None:
+            return moved
         if name in know.GRADIENT_NORM_METHODS and self._flow.belief.believes():
             return Value(Kind.DEVICE_TENSOR, origin=node)
         if name in {"__next__", "next"} and receiver.is_loader:
@@ -285,7 +292,7 @@ class MethodEvaluator:
             # A class of another package: the first is the model.
             arguments = [(None, Value(Kind.MODEL, origin=node)), *arguments[1:]]
         if name != "to_device":
-            return _prepared(arguments)
+            return prepared(arguments)
         return all_moved(arguments[0][1], node) if self._flow.belief.believes() else UNKNOWN
 
     def _moved(
@@ -346,18 +353,6 @@ def _tensors_of(model: Value, node: cst.CSTNode, *, named: bool) -> Value:
         return UNKNOWN
     tensor = Value(Kind.DEVICE_TENSOR, origin=node)
     return container(container(None, (NUMBER, tensor)) if named else tensor)
-
-
-def _prepared(arguments: Arguments) -> Value:
-    """``accelerator.prepare(...)`` hands back its arguments; loaders then move their batches."""
-    items = []
-    for _, value in arguments:
-        if value.kind is Kind.LOADER:
-            value = value.but(kind=Kind.DEVICE_LOADER, alike=False)
-        elif value.kind is Kind.MODEL:
-            value = value.but(on_device=True)
-        items.append(value)
-    return items[0] if len(items) == 1 else container(None, tuple(items))
 
 
 def _is_fabric(node: cst.Call, receiver: Value) -> bool:

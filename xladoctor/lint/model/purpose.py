@@ -48,6 +48,12 @@ _OF_ACCELERATE = frozenset({"Accelerator", "notebook_launcher", "PartialState"})
 _OPTIONS = frozenset({"add_argument", "option", "Option", "argument", "Argument"})
 _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
 _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
+#: Texts that a program for TPUs has. The last three are read on XLA devices alone, by torch_xla and
+#: by Accelerate (``accelerate/state.py``).
+_SAID = frozenset(
+    {"tpu", "xla", "PJRT_DEVICE", "XRT_TPU_CONFIG"}
+    | {"XLA_USE_BF16", "XLA_DOWNCAST_BF16", "ACCELERATE_DOWNCAST_BF16"}
+)
 #: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
 STARTED = "_mp_fn"
 #: What a Trainer does on TPUs alone.
@@ -196,7 +202,6 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     """Whether a file imports a framework and asks it for TPU cores, which means torch_xla."""
     if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & _TRAIN_TORCH):
         return False
-    words = {"tpu", "PJRT_DEVICE", "XLA_USE_BF16", "xla", "XRT_TPU_CONFIG"}
     if any(
         f"{name}.".startswith(f"{one}.") for name in names.imported() for one in _PACKAGES_ON_XLA
     ):
@@ -218,7 +223,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         return True
     if any(map(_is_of_lightning, tree.by_type.get(cst.Attribute, ()))):
         return True
-    if any(string(literal) in words for literal in tree.strings):
+    if any(string(literal) in _SAID for literal in tree.strings):
         return True
     lightning = roots & {"lightning", "pytorch_lightning"}
     if lightning and any(map(_option_for_tpu, tree.calls)):

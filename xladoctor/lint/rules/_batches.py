@@ -10,7 +10,7 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.contained import element_of, origin
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
-from xladoctor.lint.model.knowledge import LOADER_NAME, MOVER
+from xladoctor.lint.model.knowledge import LOADER_NAME, MAKES_TENSOR, MOVER
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for, makes_device_loader
 from xladoctor.lint.rules._filled import is_constant
 from xladoctor.lint.rules._loaders import DATA_LOADER
@@ -63,7 +63,7 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             call.function is not one.function or _in_other_branch(model, call.node, one.node)
             for one in told
         )
-        makes = call.name in OF_DATA
+        makes = call.name in OF_DATA or bool(MAKES_TENSOR.search(call.last))
         if apart and (_is_loaded(model, source) or batches.holds(source, makes=makes)):
             told.append(call)
             yield _in_loop(model, loop, call)
@@ -178,7 +178,7 @@ def _moves_anything(model: FileModel) -> list[_Moved]:
     for call in model.calls():
         if (move := known.get(call.node)) is not None:
             found.append((call, move.source, move.origin))
-        elif call.target is None and MOVER.search(call.last):
+        elif call.target is None and (MOVER.search(call.last) or MAKES_TENSOR.search(call.last)):
             source = call.argument(0)
             if source is not None:
                 found.append((call, source, call))

@@ -16,6 +16,7 @@ from xladoctor.lint.rules._constants import default_of
 from xladoctor.lint.rules._cores import differs, is_main, starts_anew
 from xladoctor.lint.rules._exact import GENERATORS, around, assigned, in_order
 from xladoctor.lint.rules._sources import is_made_in, of_parameter
+from xladoctor.lint.rules._taken_back import taken_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -151,7 +152,7 @@ def _apart(model: FileModel, call: CallSite) -> bool:
 
 
 def _is_own(model: FileModel, node: cst.BaseExpression) -> bool:
-    return differs(model, node) or model.value(node).local
+    return (differs(model, node) or model.value(node).local) and not taken_back(model, node)
 
 
 def last_seed(model: FileModel, made: CallSite, seeds: list[Seed]) -> Seed | None:

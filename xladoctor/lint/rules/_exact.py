@@ -88,7 +88,8 @@ def given_last(model: FileModel, name: cst.Name) -> cst.BaseExpression | None:
     """
     order, around_name = model.tree.order, set(around(model, name))
     bindings = [item for item in model.bindings(name.value, name) if item.node in order]
-    before = [item for item in bindings if order[item.node] < order[name]]
+    earlier = [item for item in bindings if order[item.node] < order[name]]
+    before = [item for item in earlier if item.node not in around_name]  # ``x = x + 1``
     last = max(before, key=lambda item: order[item.node], default=None)
     if last is None or last.kind != "assign" or not isinstance(last.node, cst.BaseExpression):
         return None

@@ -10,7 +10,7 @@ from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name, text_of
 from xladoctor.lint.model.parts import index_of
-from xladoctor.lint.rules._exact import same_name
+from xladoctor.lint.rules._exact import given_last, same_name
 from xladoctor.lint.rules._fixed import by_constructor, is_fixed, is_of_shape, is_setting
 
 if TYPE_CHECKING:
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 #: Factories whose numbers are the same each time.
 _FACTORIES = frozenset(
     f"torch.{name}" for name in ("zeros", "ones", "full", "arange", "eye", "linspace")
+)
+#: Functions of NumPy that make a number of one.
+_OF_NUMBERS = frozenset(
+    f"numpy.{name}" for name in ("log", "log2", "log10", "exp", "sqrt", "power")
 )
 #: What makes an array of a list.
 _ARRAYS = frozenset({"numpy.array", "numpy.asarray"})
@@ -35,7 +39,7 @@ def computed_of_constants(model: FileModel, node: cst.BaseExpression) -> cst.Cal
         model: The file.
         node: What is moved; a factory's own call is no computation.
     """
-    if model.value(node).kind is not Kind.CPU_TENSOR:
+    if model.value(node).kind not in {Kind.CPU_TENSOR, Kind.UNKNOWN}:
         return None
     found: list[cst.Call] = []
     if not _is_constant(model, node, found, _DEPTH) or not found or found[0] is node:
@@ -57,9 +61,12 @@ def _is_constant(
         return True
     if isinstance(node, cst.BaseNumber | cst.SimpleString) or is_name(node, "None"):
         return True
-    if model.value(node).kind is Kind.NUMBER:
-        return not isinstance(node, cst.Call) or is_of_shape(model.call(node))
+    made = model.call(node) if isinstance(node, cst.Call) else None
+    if model.value(node).kind is Kind.NUMBER and (made is None or not _is_of_numbers(made)):
+        return made is None or is_of_shape(made)
     if isinstance(node, cst.Attribute) and is_setting(node):
+        return True
+    if isinstance(node, cst.Name) and _is_size(model, node):
         return True
     parts = list(_parts(model, node))
     return bool(parts) and all(_is_constant(model, part, found, depth - 1) for part in parts)
@@ -81,18 +88,37 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
     elif isinstance(node, cst.List | cst.Tuple):  # ``torch.cat([torch.zeros(n), torch.ones(n)])``
         yield from (element.value for element in node.elements)
     elif isinstance(node, cst.Name):
+        last = given_last(model, node)
         # What is not known is a way round that ends at the depth.
-        yield from (node if made is None else made for made in model.made_of(node))
+        made = model.made_of(node) if last is None else [last]
+        yield from (node if one is None else one for one in made)
     elif isinstance(node, cst.Call):
         yield from _given(model.call(node))
 
 
 def _given(call: CallSite) -> Iterator[cst.BaseExpression]:
-    """What a function of torch, or a method, computes with."""
-    if (call.name or "").startswith("torch.") or (call.name is None and call.receiver):
+    """What a function of torch or of numbers, or a method, computes with."""
+    handed = _is_of_numbers(call) or (call.name or "").startswith("torch.")
+    if handed or (call.name is None and call.receiver):
         if call.name is None and call.receiver is not None:
             yield call.receiver
         yield from (item.value for item in call.node.args)
+
+
+def _is_of_numbers(call: CallSite) -> bool:
+    """``math.log(10000)``."""
+    return call.name in _OF_NUMBERS or (call.name or "").startswith("math.")
+
+
+def _is_size(model: FileModel, node: cst.Name) -> bool:
+    """``half`` of ``torch.arange(half)`` in the same function: a number, wherever it is from."""
+    if model.value(node).kind is not Kind.UNKNOWN:
+        return False
+    function = model.function_of(node)
+    return any(
+        call.function is function and any(same_name(one, node) for one in call.positional)
+        for call in model.calls(*_FACTORIES)
+    )
 
 
 def gets_data(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -15,6 +15,20 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel
 
+#: What a Trainer of transformers takes, and the arguments that say how it trains.
+_GIVEN_TO_TRAINERS = frozenset(
+    {"train_dataset", "eval_dataset", "data_collator", "compute_metrics", "processing_class"}
+)
+_ARGUMENTS = frozenset(
+    f"transformers.{module}{kind}TrainingArguments"
+    for module, kind in (
+        *(("", ""), ("training_args.", ""), ("trainer.", "")),
+        *(("", "Seq2Seq"), ("training_args_seq2seq.", "Seq2Seq")),
+    )
+)
+#: Packages with Trainers of their own.
+_OTHER_TRAINERS = ("lightning", "pytorch_lightning", "torch", "flair.", "spacy.", "tokenizers.")
+
 
 def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
     """The calls that give a model to a framework that leaves its weights as they are, and what.
@@ -23,7 +37,7 @@ def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression
     not (transformers 5.23, Accelerate 1.15: no ``broadcast_master_param`` in either).
     """
     for call in model.calls():
-        if is_trainer(model, call):
+        if is_trainer(model, call) or _is_trainer_elsewhere(model, call):
             given = call.argument(0, "model")
             if given is not None:
                 yield call, given
@@ -51,6 +65,18 @@ def is_trainer(model: FileModel, call: CallSite) -> bool:
     if call.name in TRAINERS:
         return True
     return isinstance(call.target, Class) and model.is_trainer(call.target)
+
+
+def _is_trainer_elsewhere(model: FileModel, call: CallSite) -> bool:
+    """``OwnTrainer(net, args, train_dataset=rows, data_collator=pad)`` of a file nobody has read.
+
+    By its name, and by what is handed to it beside the ``TrainingArguments`` of transformers.
+    """
+    name = call.name or ""
+    if call.target is not None or not name.endswith("Trainer") or name.startswith(_OTHER_TRAINERS):
+        return False
+    given = len(_GIVEN_TO_TRAINERS & call.keywords.keys())
+    return given > 1 and not _ARGUMENTS.isdisjoint(model.named)
 
 
 def extends_trainer(model: FileModel, owner: Class | None) -> bool:

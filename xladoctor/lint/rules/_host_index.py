@@ -10,7 +10,8 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.knowledge import PARAMETER
 from xladoctor.lint.rules._batches import is_of_data
-from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._exact import given_last, made_by
+from xladoctor.lint.rules._filled import computed_of_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -164,6 +165,8 @@ def _kept_on_host(model: FileModel, node: cst.BaseExpression) -> cst.Call | None
 def _computed_there(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
     """``other = torch.scatter(torch.ones_like(mask), ...)`` of a mask that went to the CPU."""
     value = model.value(node)
+    if isinstance(node, cst.Name) and value.kind is Kind.UNKNOWN:
+        return _of_constants(model, node)
     made = value.origin if isinstance(node, cst.Name) and value.kind is Kind.CPU_TENSOR else None
     if not isinstance(made, cst.Call) or not model.is_here(made) or not value.certain:
         return None
@@ -173,3 +176,17 @@ def _computed_there(model: FileModel, node: cst.BaseExpression) -> cst.Call | No
         return None
     new = model.library.returns(call.name or "") is Returns.NEW_TENSOR  # XLA604 tells these itself
     return None if new or is_of_data(model, call) else made
+
+
+def _of_constants(model: FileModel, node: cst.Name) -> cst.Call | None:
+    """``rates = torch.exp(torch.arange(half) * -step)``: no number of it is known, but where it is.
+
+    The factory at its bottom.
+    """
+    last = given_last(model, node)
+    if not isinstance(last, cst.Call | cst.BinaryOperation):
+        return None
+    if isinstance(last, cst.Call) and model.call(last).last in _MAY_BE_NUMBERS:
+        return None
+    factory = computed_of_constants(model, last)
+    return factory if factory is not None and model.hot_loop(factory) is not None else None

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Function
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import returned
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from xladoctor.lint.model import CallSite, FileModel, Function
+    from xladoctor.lint.model import CallSite, FileModel
 
 #: Names, parameters and attributes on the way to where a value is made.
 #: Calls that hand on what they go over, one for one.
@@ -128,8 +130,39 @@ def _of_name(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] |
                 return None
             given += more
         else:
-            return None
+            parts = _unpacked(model, binding.node)
+            if not parts:
+                return None
+            given += parts
     return given
+
+
+def _unpacked(model: FileModel, target: cst.CSTNode) -> Sequence[cst.BaseExpression]:
+    """``net, device`` of ``net, device = prepare(args)``: what each ``return`` gives there.
+
+    Nothing where one of them is not known.
+    """
+    part = model.taken(target)
+    if part is None or not isinstance(part.line, cst.Assign):
+        return ()
+    function = model.call(part.value).target if isinstance(part.value, cst.Call) else None
+    whole = [part.value] if function is None else []
+    if isinstance(function, Function):
+        whole = list(returned(function))
+    for place in part.places:
+        found = [_at(one, place) for one in whole]
+        whole = [one for one in found if one is not None]
+        if len(whole) < len(found):
+            return ()
+    return whole
+
+
+def _at(node: cst.BaseExpression, place: int) -> cst.BaseExpression | None:
+    """What stands at a place of a tuple that is written out."""
+    items = node.elements if isinstance(node, cst.Tuple | cst.List) else ()
+    if place >= len(items) or any(isinstance(one, cst.StarredElement) for one in items):
+        return None
+    return items[place].value
 
 
 def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpression] | None:

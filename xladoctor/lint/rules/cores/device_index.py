@@ -12,12 +12,19 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _XLA = "xla:"
 _FILLED = frozenset({"xla:%d", "xla:%s", "xla:%i", "xla:{}", "xla:{0}"})
+
+#: What takes devices for its batches: which argument that is.
+_DEVICES = {
+    "ParallelLoader": (1, "devices"),
+    "MpDeviceLoader": (1, "device"),
+    "per_device_loader": (0, "device"),
+}
 
 
 @rule("XLA416")
@@ -34,6 +41,7 @@ def device_index(model: FileModel) -> Iterator[Problem]:
         index = _numbered(model, node)
         if index is not None and (said := _other(model, index)) is not None:
             yield _problem(model, node, said)
+    yield from _longer_texts(model)
     for node in model.tree.strings:
         text = string(node)
         if not isinstance(text, str) or not text.startswith(_XLA):
@@ -42,6 +50,52 @@ def device_index(model: FileModel) -> Iterator[Problem]:
         used = isinstance(model.parent(node), cst.Arg | cst.AssignTarget | cst.Assign)
         if number >= 1 and used and model.on_xla(node) is OnXla.YES:
             yield _problem(model, node, f"device {number} does")
+
+
+def _longer_texts(model: FileModel) -> Iterator[Problem]:
+    """``ParallelLoader(rows, [f"{device}/{rank}"])``: a text with more in it than a device."""
+    told: set[cst.CSTNode] = set()
+    for call in model.calls():
+        for node in _devices_given(call):
+            made = sources(model, node) if isinstance(node, cst.Name | cst.Attribute) else [node]
+            text = next((one for one in made or () if _is_longer(model, one)), None)
+            if text is None or text in told:
+                continue
+            told.add(text)
+            yield model.problem(
+                node,
+                "the text that is given as the device has more in it than a device: "
+                "torch.device raises RuntimeError",
+                suggestion="give the device itself",
+                related=[model.place(text, "the text is made here")],
+            )
+
+
+def _devices_given(call: CallSite) -> Sequence[cst.BaseExpression]:
+    """What a call takes for a device, or for several."""
+    if call.last not in _DEVICES and call.method != "to" and call.name != "torch.device":
+        return ()
+    given = call.argument(*_DEVICES.get(call.last, (0, "device")))
+    if isinstance(given, cst.List | cst.Tuple):
+        return [one.value for one in given.elements]
+    return () if given is None else [given]
+
+
+def _is_longer(model: FileModel, node: cst.BaseExpression | None) -> bool:
+    """``f"{device}/{rank}"`` and ``"{}/{}".format(device, rank)`` of an XLA device."""
+    if isinstance(node, cst.FormattedString) and len(node.parts) > 1:
+        first, behind = node.parts[:2]
+        device = first.expression if isinstance(first, cst.FormattedStringExpression) else None
+        more = behind.value if isinstance(behind, cst.FormattedStringText) else ""
+    elif isinstance(node, cst.Call) and node.args and model.call(node).method == "format":
+        device, text = node.args[0].value, text_of(model.call(node).receiver) or ""
+        more = text.removeprefix("{}").removeprefix("{0}") if text.startswith("{") else ""
+    else:
+        return False
+    if device is None or not more.startswith("/"):
+        return False
+    held = model.value(device)
+    return held.kind is Kind.DEVICE and model.on_xla(device) is not OnXla.NO
 
 
 def _numbered(model: FileModel, node: cst.CSTNode) -> cst.BaseExpression | None:

@@ -10,6 +10,7 @@ from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._sources import of_parameter
+from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
         made = _maker(model, node.value) or _given(model, node.value)
         if made is None:
             continue
-        if isinstance(model.parent(node), cst.AssignTarget):
+        if isinstance(model.parent(node), cst.AssignTarget) or tolerated(model, node):
             continue
         yield model.problem(
             node,

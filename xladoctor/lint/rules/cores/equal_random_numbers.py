@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
 from xladoctor.lint.rules._device_draws import draws_anew
@@ -48,7 +48,8 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
         if not draws_anew(model, call) or "generator" in call.keywords:
             continue
         entry = every_core(model, call.node)
-        if entry is None or model.step_loop(call.node) is None:
+        loop = model.hot_loop(call.node) if entry is not None else None
+        if entry is None or loop is None or loop.kind is LoopKind.EVAL:
             continue
         if not_here(model, call.node) or _instead_of_given(model, call):
             continue
@@ -134,9 +135,12 @@ def _is_device(model: FileModel, node: cst.CSTNode) -> bool:
 def _own_seeds(model: FileModel) -> bool:
     """Whether the device is seeded by something that may differ from core to core.
 
-    What a function that cannot be read does with its seed is not known, so it counts.
+    What a function that cannot be read does with its seed is not known, so it counts; torch's own
+    (``torch.manual_seed``) seed no XLA device (XLA313).
     """
     for call in model.calls():
+        if (call.name or "").startswith("torch."):
+            continue
         given = [argument.value for argument in call.node.args]
         local = any(model.value(one).local for one in given)
         if local and (call.name in _SEEDS or _SEEDS_ALL.search(call.name or call.method or "")):

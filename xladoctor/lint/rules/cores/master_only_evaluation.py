@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._beside import over_own_loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ _DRAWS = frozenset({"torch.multinomial", "torch.distributions.Categorical"})
 @rule("XLA418")
 def master_only_evaluation(model: FileModel) -> Iterator[Problem]:
     """Find evaluation loops that only the master core gets to."""
-    if not model.is_xla or model.spmd or model.looped_by:
+    if not model.is_xla or model.spmd:
         return
     reported = set()
     for guard, node, what in _evaluations(model):
@@ -47,9 +48,13 @@ def _evaluations(model: FileModel) -> Iterator[tuple[Guard, cst.CSTNode, str]]:
     Those get the model, and evaluate by their name.
     """
     for loop in model.loops:
+        if model.looped_by and not over_own_loader(model, loop):
+            continue
         guard = model.master_only(loop.node) if _goes_over_data(model, loop) else None
         if guard is not None:
             yield guard, loop.node, "the evaluation loop"
+    if model.looped_by:
+        return
     for call in model.calls():
         inside = _evaluates(model, call)
         guard = model.master_only(call.node) if inside is not None else None

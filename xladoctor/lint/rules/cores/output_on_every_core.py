@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _BARS = ("tqdm.tqdm", "tqdm.trange")
-_QUIETENS = frozenset({"init_distributed_mode", "setup_for_distributed"})
+_QUIETENS = frozenset({"init_distributed_mode", "setup_for_distributed", "suppress_output"})
 _PRINTS = ("builtins.print", "rich.print")
 _OUTPUTS = frozenset({"builtins.print", "sys.stdout"})
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
@@ -77,23 +77,23 @@ def _print_is_replaced(model: FileModel) -> bool:
 
     Or gives ``sys.stdout`` another file.
 
-    The function that does it goes by one name from DETR to MAE, and stands in another file.
+    The function that does it goes by one name from DETR to MAE, by another in fairseq, and stands
+    in another file.
     """
-    if any(
-        call.target is None and ((call.name or "").rpartition(".")[2] or call.method) in _QUIETENS
-        for call in model.calls()
-    ):
-        return True
     # also what another module calls that imports both: ``builtins`` is that of all files
     parts = dict.fromkeys(two for one in (model, *model.linked) for two in (one, *one.linked))
     return any(part.once(_sets_output) for part in parts)
 
 
 def _sets_output(model: FileModel) -> bool:
-    return any(
+    replaced = any(
         isinstance(item.target, cst.Attribute) and model.name(item.target) in _OUTPUTS
         for node in model.nodes(cst.Assign)
         for item in node.targets
+    )
+    return replaced or any(
+        call.target is None and ((call.name or "").rpartition(".")[2] or call.method) in _QUIETENS
+        for call in model.calls()
     )
 
 

@@ -17,10 +17,10 @@ from xladoctor.lint.rules._batches import (
     filled_here,
     is_handed_in,
     loops_that_call,
-    moved_by_hand,
     moves_by_hand,
     uploads_of_arrays,
 )
+from xladoctor.lint.rules._beside import over_own_loader
 from xladoctor.lint.rules._host_draws import is_drawn
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
@@ -31,17 +31,24 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+_OTHER_LOADER = (
+    "for batch in pl.MpDeviceLoader(loader, device): it uploads the next batches in the background"
+)
+
 
 @rule("XLA603")
 def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
     """Find loops whose body moves what was loaded on the host; one problem a way through it."""
     yield from _second_batches(model)
-    prepared = model.led_by or "accelerate" in model.frameworks
-    if not model.is_xla or (prepared and not _by_fabric_alone(model)):
+    if not model.is_xla:
         return
-    arrays = uploads_of_arrays(model)
-    for loop in (*model.loops, *loops_that_call(model)):
+    led = bool(model.led_by) or "accelerate" in model.frameworks
+    led = led and not _by_fabric_alone(model)
+    arrays = {} if led else uploads_of_arrays(model)
+    for loop in (*model.loops, *(() if led else loops_that_call(model))):
         if loop.kind not in HOT or not _is_seen(loop):
+            continue
+        if led and not over_own_loader(model, loop):
             continue
         loads = loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}
         found: list[Problem] = []
@@ -111,11 +118,16 @@ def _by_fabric_alone(model: FileModel) -> bool:
 def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Problem]:
     """A loop over a plain loader: the device loader takes its place."""
     move = next((call for call in model.methods("to") if _moves(model, loop, call)), None)
+    by_hand = [] if move is not None else [*moves_by_hand(model, loop)]
+    if by_hand:
+        move = next((one for one in by_hand if one.function is loop.function), by_hand[0])
     if move is None:
-        move = moved_by_hand(model, loop) or _by_helper(model, loop, node)
+        move = _by_helper(model, loop, node)
     if move is None:
         yield from _by_trainer(model, loop, node)
         return
+    inner = (one for one in by_hand if one is not move and _has_batches(model, loop, one))
+    yield from (_problem(model, loop, one, _OTHER_LOADER, None) for one in inner)
     sharded = ", input_sharding=xs.ShardingSpec(mesh, axes)" if model.spmd else ""
     yield _problem(
         model,
@@ -124,6 +136,15 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
         f"for batch in pl.MpDeviceLoader(loader, device{sharded}): it uploads the "
         "next batches in the background, and ends the graph of each step",
         None if model.spmd else _fix(model, node, move),
+    )
+
+
+def _has_batches(model: FileModel, loop: Loop, move: CallSite) -> bool:
+    """Whether a loop that this one runs goes over a plain loader too, and moves its batches."""
+    above = set(model.tree.ancestors(move.node))
+    return any(
+        one.node in above and one is not loop and one.iterates.kind is Kind.LOADER
+        for one in model.loops
     )
 
 

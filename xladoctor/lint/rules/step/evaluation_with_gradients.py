@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._beside import over_own_loader
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 
@@ -37,11 +38,13 @@ _DEPTH = 4
 @rule("XLA320")
 def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
     """Find evaluation loops after ``model.eval()`` with nothing around that turns gradients off."""
-    if not model.is_xla or model.led_by & {"lightning", "transformers"}:
+    if not model.is_xla or "lightning" in model.led_by:
         return
     told: set[cst.CSTNode] = set()
     for loop in model.loops:
         if loop.kind is not LoopKind.EVAL or loop.implicit:
+            continue
+        if "transformers" in model.led_by and not over_own_loader(model, loop):
             continue
         if not told.isdisjoint(model.tree.ancestors(loop.node)):
             continue  # ``for x in loader: for run in range(3):``: one loop to put it around

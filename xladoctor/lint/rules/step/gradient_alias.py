@@ -23,17 +23,18 @@ def gradient_alias(model: FileModel) -> Iterator[Problem]:
     if model.spmd:
         return
     for call in model.calls():
+        if _is_of_fairseq(model, call) and (reduction := _reduced_then(model, call)) is not None:
+            yield model.problem(
+                call.node,
+                "fairseq multiplies p.grad.data, which is a different tensor to torch_xla: the "
+                "all-reduce of the gradients is lost, and the cores drift apart without any error",
+                suggestion="reduce the gradients first, then multiply them",
+                related=[model.place(reduction.node, "its all-reduce is lost")],
+            )
         gradient = _gradient(call)
         if gradient is None or call.receiver is None:
             continue
-        reduction = next(
-            (
-                later
-                for later in model.calls(OPTIMIZER_STEP, REDUCE)
-                if later.function is call.function and in_order(model, call.node, later.node)
-            ),
-            None,
-        )
+        reduction = _reduced_then(model, call)
         if reduction is None:
             continue
         yield model.problem(
@@ -49,6 +50,23 @@ def gradient_alias(model: FileModel) -> Iterator[Problem]:
                 safe=True,
             ),
         )
+
+
+def _is_of_fairseq(model: FileModel, call: CallSite) -> bool:
+    """``self.optimizer.multiply_grads(c)`` of fairseq: it takes ``p.grad.data``."""
+    if call.method != "multiply_grads" or call.target is not None:
+        return False
+    return any(name.partition(".")[0] == "fairseq" for name in model.named)
+
+
+def _reduced_then(model: FileModel, call: CallSite, depth: int = 2) -> CallSite | None:
+    """The reduction behind a call: in its function, or where that is called."""
+    for later in model.calls(OPTIMIZER_STEP, REDUCE):
+        if later.function is call.function and in_order(model, call.node, later.node):
+            return later
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    found = (_reduced_then(model, one, depth - 1) for one in callers if model.is_here(one.node))
+    return next((one for one in found if one is not None), None)
 
 
 def _gradient(call: CallSite) -> cst.Attribute | None:

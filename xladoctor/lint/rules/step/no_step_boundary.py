@@ -19,6 +19,7 @@ from xladoctor.lint.rules._batches import (
     moved_by_hand,
     moves_its_batch,
 )
+from xladoctor.lint.rules._beside import over_own_loader
 from xladoctor.lint.rules._denoising import denoising
 from xladoctor.lint.rules._drawing_turns import drawing_turns
 from xladoctor.lint.rules._ends import fetches, may_end
@@ -53,8 +54,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
     if compiles(model):
         return
     yield from drawing_turns(model)
-    if not model.led_by:
-        yield from _over_batches(model)
+    yield from _over_batches(model)
 
 
 def _over_batches(model: FileModel) -> Iterator[Problem]:
@@ -67,6 +67,8 @@ def _over_batches(model: FileModel) -> Iterator[Problem]:
         )
         passive = loop.iterates.kind in PASSIVE or loop.node in fed
         if loop.implicit or not (passive or by_hand):
+            continue
+        if model.led_by and not (loop.kind is LoopKind.EVAL and over_own_loader(model, loop)):
             continue
         calls = model.reached(loop.node)
         if _is_ended(model, loop, calls) or not _uses_device(model, loop, calls):

@@ -36,6 +36,8 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
     if model.led_by:
         yield from _in_lightning(model)
         yield from _under_accelerate(model, makers)
+        if "lightning" not in model.led_by:
+            yield from _moved_away(model, makers)
         return
     told = set()
     for maker in makers:
@@ -119,8 +121,10 @@ def _to_cpu(model: FileModel, call: CallSite) -> bool:
 def _is_of(model: FileModel, maker: CallSite, move: CallSite) -> bool:
     """Whether an optimizer has the parameters of the model that a call moves."""
     found = [owner for owner, _ in owners(model, maker)]
-    name, function = move.receiver, move.function
-    if function is maker.function:
+    name, function = _unwrapped(model, move.receiver), move.function
+    if function is maker.function or (
+        _is_of_self(name) and _in_one_class(function, maker.function)
+    ):
         return any(same_name(owner, name) for owner in found)
     if function is None or not isinstance(name, cst.Name) or name.value not in function.parameters:
         return False
@@ -130,6 +134,24 @@ def _is_of(model: FileModel, maker: CallSite, move: CallSite) -> bool:
         for caller in model.callers(function)
         for owner in found
     )
+
+
+def _is_of_self(node: cst.BaseExpression | None) -> bool:
+    return isinstance(node, cst.Attribute) and is_name(node.value, "self")
+
+
+def _in_one_class(one: Function | None, other: Function | None) -> bool:
+    if one is None or other is None:
+        return False
+    return one.owner is not None and one.owner is other.owner
+
+
+def _unwrapped(model: FileModel, node: cst.BaseExpression | None) -> cst.BaseExpression | None:
+    """``net`` of ``accelerator.unwrap_model(net)``, which on XLA devices gives back ``net``."""
+    call = model.call(node) if isinstance(node, cst.Call) else None
+    if call is None or call.method != "unwrap_model" or not is_accelerator(model, call):
+        return node
+    return call.argument(0, "model")
 
 
 def _in_lightning(model: FileModel) -> Iterator[Problem]:
