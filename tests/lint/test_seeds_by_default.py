@@ -54,6 +54,7 @@ def main(loader, optimizer):
         ("int(1e3)", "pass", []),
         ("17", "pass", []),
         ("random.randint(1, 9999)", "random.seed(3)", []),
+        ("random.randint(1, 9999)", "set_seed(3)", []),
     ],
 )
 def test_a_seed_that_each_core_draws(drawn, before, told):

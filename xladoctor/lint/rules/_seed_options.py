@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Equal
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules._constants import default_of
@@ -19,22 +20,28 @@ if TYPE_CHECKING:
 def drawn_by_default(model: FileModel, node: cst.BaseExpression) -> bool:
     """``args.seed`` of ``add_argument("--seed", default=random.randint(1, 1000))`` on each core.
 
-    Each process draws another number then, unless one of them reads the command line for all.
+    Each process draws another number then, unless one of them reads the command line for all, or
+    something else seeds before.
     """
     default = default_of(model, node)
     made = sources(model, default) if default is not None else None
-    return bool(made) and all(_is_drawn(model, one) for one in made or ())
-
-
-def _is_drawn(model: FileModel, node: cst.BaseExpression) -> bool:
-    if not isinstance(node, cst.Call) or not is_unique(model, node):
+    if not made or not isinstance(node, cst.Attribute):
         return False
-    if model.on_every_core(node) is None:
-        return False
-    return not any(
-        call.name == "random.seed" and call.function is model.function_of(node)
-        for call in model.calls("random.seed")
+    drawn = all(
+        isinstance(one, cst.Call) and is_unique(model, one) and model.on_every_core(one) is not None
+        for one in made
     )
+    return drawn and not any(
+        _seeds_otherwise(model, call, node.attr.value) for call in model.calls()
+    )
+
+
+def _seeds_otherwise(model: FileModel, call: CallSite, option: str) -> bool:
+    """``random.seed(3)``, and not ``random.seed(args.seed)`` of the option itself."""
+    if call.name != "random.seed" and not model.effects.equals(call, Equal.NUMBERS):
+        return False
+    given = [argument.value for argument in call.node.args]
+    return not any(isinstance(one, cst.Attribute) and one.attr.value == option for one in given)
 
 
 def if_asked(model: FileModel, call: CallSite) -> bool:
