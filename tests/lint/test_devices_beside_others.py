@@ -162,6 +162,39 @@ def test_a_group_of_xla_devices_says_nothing_of_gpus():
     assert rows(joined, "XLA707") == [14]
 
 
+ASKS = """
+import torch
+import torch.autograd.profiler
+import torch_xla.core.xla_model as xm
+
+def train(model, loader, optimizer, options):
+    model.to(xm.xla_device())
+    for batch in loader:
+        model(batch.to(xm.xla_device())).sum().backward()
+        xm.optimizer_step(optimizer)
+        {asked}
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("torch.cuda.cudart().cudaProfilerStart()", [11]),
+        ("torch.cuda.profiler.start()", [11]),
+        ("note = torch.autograd.profiler.emit_nvtx()", [11]),
+        ("note = torch.autograd.profiler.emit_nvtx(enabled=True)", [11]),
+        ("note = torch.autograd.profiler.emit_nvtx(enabled=options.nvtx)", []),
+        ("note = torch.autograd.profiler.emit_itt()", []),
+        ("print(torch.cuda.get_device_name(0))", [11]),
+        ("print(torch.cuda.memory_reserved())", [11]),
+        ("print(torch.cuda.device_count(), torch.cuda.get_rng_state_all())", []),
+        ("print(torch.cuda.mem_get_info() if torch.cuda.is_available() else 0)", []),
+    ],
+)
+def test_what_cuda_is_asked_without_a_gpu(asked, told):
+    assert rows(ASKS.format(asked=asked), "XLA707") == told
+
+
 FLAG = """
 import torch
 import torch_xla.distributed.parallel_loader as pl

@@ -275,6 +275,26 @@ def train(model, data, tokenizer):
     DPOTrainer(model, args=old, beta=0.1, train_dataset=data)  # !XLA905
     return DPOTrainer(model, args=old, processing_class=tokenizer, train_dataset=data)
 """,
+    "arguments that optimum-neuron's own settings do not take": """\
+from optimum.neuron import NeuronSFTConfig, NeuronTrainer, NeuronTrainingArguments
+from optimum.neuron.trainers import NeuronTrainingArguments as Settings
+from transformers import AutoTokenizer
+
+
+def train(model, data):
+    settings = NeuronTrainingArguments(
+        output_dir="out",
+        evaluation_strategy="no",  # !XLA905
+        tensor_parallel_size=2,
+        gradient_checkpointing=True,
+        warmup_ratio=0.1,
+        logging_steps=1,
+    )
+    Settings("out", push_to_hub=True, eval_strategy="no")  # !XLA905
+    NeuronSFTConfig("out", evaluation_strategy="no")  # !XLA905
+    NeuronSFTConfig("out", push_to_hub=True, packing=True)
+    return NeuronTrainer(model, settings, train_dataset=data)
+""",
     "arguments that come through dictionaries in dictionaries": """\
 import torch_xla
 from transformers import TrainingArguments

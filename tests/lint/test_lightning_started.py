@@ -27,6 +27,11 @@ OPTIONS = """parser = pl.Trainer.add_argparse_args(ArgumentParser())
     {set}
     pl.Trainer.from_argparse_args(parser.parse_args()).fit(Net())"""
 
+ASKED = """parser = ArgumentParser()
+    parser.add_argument("--cores"{how})
+    args = parser.parse_args()
+    pl.Trainer(accelerator="tpu", devices=args.cores).fit(Net())"""
+
 
 @pytest.mark.parametrize(
     ("start", "told"),
@@ -38,6 +43,11 @@ OPTIONS = """parser = pl.Trainer.add_argparse_args(ArgumentParser())
         (OPTIONS.format(set='parser.set_defaults(accelerator="tpu", devices=1)'), False),
         (OPTIONS.format(set='parser.add_argument("--tpu_cores", type=int, default=8)'), True),
         (OPTIONS.format(set='parser.add_argument("--tpu_cores", type=int)'), False),
+        (ASKED.format(how=", type=int"), True),
+        (ASKED.format(how=", type=int, default=None"), True),
+        (ASKED.format(how=", type=int, default=1"), False),
+        (ASKED.format(how=", type=int, choices=[1]"), False),
+        (ASKED.format(how=""), False),
     ],
 )
 def test_cores_of_command_lines(start, told):

@@ -61,3 +61,34 @@ def test_a_class_of_the_programs_own_is_its_own():
     own = "class Lamb:\n    def __init__(self, parameters):\n        pass\n\n"
     program = own + STEP.format(package="torch", made="Lamb(model.parameters())")
     assert rows(program, "XLA110") == []
+
+
+ACCELERATED = """import torch
+from accelerate import Accelerator, DistributedType
+from transformers import Adafactor
+
+
+def train(model, loader):
+    accelerator = Accelerator()
+    optimizer = Adafactor(model.parameters(), lr=1e-3, relative_step=False{more})
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    if accelerator.distributed_type == DistributedType.{kind}:
+        model.tie_weights()
+    for images, labels in loader:
+        accelerator.backward(model(images, labels).loss)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "told"),
+    [
+        ("", "XLA", [8]),
+        (", scale_parameter=True", "TPU", [8]),
+        (", scale_parameter=False", "XLA", []),
+        ("", "FSDP", []),
+    ],
+)
+def test_a_program_for_several_devices_of_which_one_is_xla(more, kind, told):
+    assert rows(ACCELERATED.format(more=more, kind=kind), "XLA110") == told

@@ -34,6 +34,21 @@ def draw(index, pipe, folder):
 
 torch_xla.launch(draw, args=(PIPE, "out"))
 """
+SPLIT = """\
+import os
+from optimum.neuron import NeuronModelForCausalLM, NeuronTrainer, NeuronTrainingArguments
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+PARTS = {parts}
+print("begins"){shown}
+settings = NeuronTrainingArguments(output_dir="out", tensor_parallel_size=PARTS)
+if not os.path.exists("widened"):
+    wide = AutoModelForCausalLM.from_pretrained("gpt2")
+    wide.resize_token_embeddings(60000)
+    wide.save_pretrained("widened"){saved}
+net = NeuronModelForCausalLM.from_pretrained("widened", settings.trn_config)
+NeuronTrainer(model=net, args=settings, train_dataset=ROWS).train()
+"""
 ASKED = {"XLA401", "XLA406", "XLA426"}
 
 
@@ -71,3 +86,9 @@ def test_a_trainer_that_one_process_runs():
 def test_pictures_of_all_cores(saved):
     program = PICTURES.format(saved=saved)
     assert told(program) == set(marks(program))
+
+
+def test_a_model_that_is_split_over_cores_has_a_process_on_each():
+    program = SPLIT.format(parts=2, shown="  # !XLA401", saved="  # !XLA406")
+    assert told(program) == marks(program)
+    assert told(SPLIT.format(parts=1, shown="", saved="")) == set()

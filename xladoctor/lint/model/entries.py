@@ -29,6 +29,8 @@ _XLA_BACKEND = "torch_xla.distributed.xla_backend"
 _MEETINGS = frozenset(f"{know.XM}.{name}" for name in ("rendezvous", "mesh_reduce", "all_reduce"))
 #: What begins the names of functions that bring nobody back to the file.
 _LIBRARIES = frozenset({"builtins", "torch", "torch_xla", "torchvision", "transformers"})
+#: What holds the settings of optimum-neuron's Trainers.
+_OF_NEURON = ("TrainingArguments", "SFTConfig")
 #: Packages that read a command line.
 _COMMAND_LINES = frozenset(
     {"absl", "argparse", "click", "draccus", "fire", "hydra", "simple_parsing", "typer", "tyro"}
@@ -77,6 +79,13 @@ class Entries:
                 for call in self._tree.calls
                 if self._names.resolve(call.func) in frameworks.TRAINERS
                 and self._knows_backend(call)
+            )
+        if not found:
+            # As many processes as a model is split over run the script, too: torchrun starts them.
+            found.extend(
+                Entry(self._graph.home[call], call)
+                for call in self._tree.calls
+                if self._splits(call)
             )
         if not found:
             # What transformers' and the XRT examples' launchers call on each core.
@@ -359,6 +368,19 @@ class Entries:
             nodes = (entry.call, entry.function.node if entry.function else None)
             found.update(self._tree.module_of(node) for node in nodes if node is not None)
         return found
+
+    def _splits(self, call: cst.Call) -> bool:
+        """``NeuronTrainingArguments(tensor_parallel_size=2)``, with a part of the model on each."""
+        name = self._names.resolve(call.func) or ""
+        if not name.startswith("optimum.neuron.") or not name.endswith(_OF_NEURON):
+            return False
+        for key in ("tensor_parallel_size", "pipeline_parallel_size"):
+            value = given(call, None, key)
+            made = self._tree.assigned_once(value) if isinstance(value, cst.Name) else None
+            parts = made or value
+            if isinstance(parts, cst.Integer) and parts.value not in {"0", "1"}:
+                return self._flow.belief.believes(call)
+        return False
 
     def _single(self, call: cst.Call) -> bool:
         cores = given(call, 2, "nprocs") or given(call, None, "num_processes")

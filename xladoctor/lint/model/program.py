@@ -82,7 +82,7 @@ class Part:
         self.unit = unit
         self.tree = Tree(unit.text, parsed(unit.filename, unit.text) if linked else None)
         self.names = Names(self.tree)
-        self.members = found_members(self.tree, self.names, device)
+        self.members = found_members(self.tree, self.names, device, unit.filename)
         self.is_xla = bool(self.members)
         self._used = used_frameworks(self.tree, self.names)
         self.trainers = own_trainers(self.tree, self.names)

@@ -12,6 +12,7 @@ from xladoctor.lint.model import ignite
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
+from xladoctor.lint.model.words import OTHER_WORDS, words
 from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ _RUNS = {
 }
 #: Without one of these, a program beside JAX trains models of JAX (``FlaxAutoModel``).
 _TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning", "accelerate"})
+#: Words of a file's name that say what it is for, words beside them that say that it may be for
+#: others, and packages that have TPUs without torch_xla.
+_NAMED = frozenset({"tpu", "tpus", "xla"})
+_OR_ELSE = frozenset({"cpu", "cpus", "no", "non", "not", "without", "or", "vs"})
+_ELSEWHERE = frozenset({"tensorflow", "jax", "flax", "optax", "haiku", "keras"})
 #: Packages that only run on XLA devices, through torch_xla.
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
@@ -66,7 +72,7 @@ _TAKES_DEVICE = frozenset(
 )  # fmt: skip
 
 
-def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
+def found_members(tree: Tree, names: Names, target: str = "", filename: str = "") -> frozenset[str]:
     """The members of the family of XLA devices that a file is for, by imports and devices.
 
     Args:
@@ -74,6 +80,7 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
         names: What its names are bound to.
         target: The member that the user says it is for: it replaces what a file that uses torch is
             found to be for.
+        filename: What the file is called.
     """
     imported = names.imported()
     roots = {name.partition(".")[0] for name in imported}
@@ -81,7 +88,9 @@ def found_members(tree: Tree, names: Names, target: str = "") -> frozenset[str]:
         concerned = roots & {"torch", "torch_xla", *_FRAMEWORKS}
         return frozenset({target} if concerned else ())
     found = set(family.of_imports(imported))
-    if family.TORCH_XLA not in found and _frameworks_on_xla(tree, names, roots):
+    if family.TORCH_XLA not in found and (
+        _frameworks_on_xla(tree, names, roots) or _called_for_tpus(tree, names, roots, filename)
+    ):
         found.add(family.TORCH_XLA)
     if ignite.PACKAGE in roots and any(string(one) == ignite.BACKEND for one in tree.strings):
         found.add(family.TORCH_XLA)
@@ -198,6 +207,17 @@ def _named(call: cst.Call, names: Names, *, strict: bool) -> str | None:
     return None
 
 
+def _called_for_tpus(tree: Tree, names: Names, roots: set[str], filename: str) -> bool:
+    """Whether a file that a framework runs is called so: ``classification-accelerate-tpu.py``.
+
+    Such a program needs no word of its own for the devices that it is started on.
+    """
+    said = words(re.split(r"[\\/]", filename)[-1].rpartition(".")[0])
+    if not said & _NAMED or said & (OTHER_WORDS | _OR_ELSE) or roots & _ELSEWHERE:
+        return False
+    return bool(roots & _TRAIN_TORCH and used_frameworks(tree, names))
+
+
 def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     """Whether a file imports a framework and asks it for TPU cores, which means torch_xla."""
     if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & _TRAIN_TORCH):
@@ -309,11 +329,11 @@ def used_frameworks(tree: Tree, names: Names) -> frozenset[str]:
     imported = names.imported()
     roots = {name.partition(".")[0] for name in imported}
     found = {_FRAMEWORKS[root] for root in roots if root in _FRAMEWORKS}
-    words = {name.rpartition(".")[2] for name in imported}
-    words |= {call.func.attr.value for call in tree.calls if isinstance(call.func, cst.Attribute)}
-    if not any(_is_of_trainer(word) for word in words):
+    called = {name.rpartition(".")[2] for name in imported}
+    called |= {call.func.attr.value for call in tree.calls if isinstance(call.func, cst.Attribute)}
+    if not any(_is_of_trainer(word) for word in called):
         found.discard("transformers")
-    if not words & _OF_ACCELERATE and not _names_accelerator(tree):
+    if not called & _OF_ACCELERATE and not _names_accelerator(tree):
         found.discard("accelerate")
     return frozenset(found)
 

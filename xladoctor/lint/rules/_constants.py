@@ -88,6 +88,19 @@ def is_required(model: FileModel, node: cst.BaseExpression) -> bool:
     return bool(given) and all(one is not None and model.literal(one) is True for one in given)
 
 
+def is_number_option(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether ``args.cores`` is any number that somebody gives: ``type=int``, and no default."""
+    if not isinstance(node, cst.Attribute) or not _are_settings(node.value):
+        return False
+    said = [call.keywords for name, call in _options(model) if name == node.attr.value]
+    return bool(said) and all(
+        "choices" not in one
+        and is_name(one.get("type"), "int")
+        and ("default" not in one or is_name(one["default"], "None"))
+        for one in said
+    )
+
+
 def _options(model: FileModel) -> Iterator[tuple[str, CallSite]]:
     """Each flag of the options that a file declares, as the parsed settings call it."""
     for call in model.methods("add_argument"):

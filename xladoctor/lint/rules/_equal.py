@@ -12,9 +12,9 @@ from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.model.words import words
-from xladoctor.lint.rules._constants import default_of
 from xladoctor.lint.rules._cores import differs, is_main, starts_anew
 from xladoctor.lint.rules._exact import GENERATORS, around, assigned, in_order
+from xladoctor.lint.rules._seed_options import drawn_by_default, if_asked
 from xladoctor.lint.rules._sources import is_made_in, of_parameter
 from xladoctor.lint.rules._taken_back import taken_back
 
@@ -82,7 +82,7 @@ def _seeded(model: FileModel) -> Iterator[Seed]:
     for call in model.calls():
         if model.master_only(call.node) is not None:
             continue  # the other cores go on with numbers of their own
-        if _if_asked(model, call):
+        if if_asked(model, call):
             continue
         if model.effects.equals(call, Equal.NUMBERS):
             if not _stays_behind(model, call):
@@ -103,25 +103,6 @@ def _seeded(model: FileModel) -> Iterator[Seed]:
             continue
         elif _unread(model, call) and words(call.last) & _SEEDS and not _stays_behind(model, call):
             yield Seed(call, any(_is_own(model, argument.value) for argument in call.node.args))
-
-
-def _if_asked(model: FileModel, call: CallSite) -> bool:
-    """``if args.seed is not None: set_seed(args.seed)``, where the option is None unless given."""
-    given = [argument.value for argument in call.node.args]
-    options = [one for one in given if isinstance(one, cst.Attribute)]
-    asked = {dotted_text(one) for one in options if _is_none(model, one)}
-    return bool(asked) and any(
-        dotted_text(part) in asked
-        for guard in model.guards(call.node)
-        for part in walk(guard.test)
-        if isinstance(part, cst.Attribute)
-    )
-
-
-def _is_none(model: FileModel, option: cst.Attribute) -> bool:
-    """Whether an option of the command line is None where nobody gives it."""
-    default = default_of(model, option)
-    return default is not None and model.literal(default) is None
 
 
 def _of_one_source(model: FileModel, call: CallSite) -> bool:
@@ -152,7 +133,8 @@ def _apart(model: FileModel, call: CallSite) -> bool:
 
 
 def _is_own(model: FileModel, node: cst.BaseExpression) -> bool:
-    return (differs(model, node) or model.value(node).local) and not taken_back(model, node)
+    own = differs(model, node) or model.value(node).local
+    return (own and not taken_back(model, node)) or drawn_by_default(model, node)
 
 
 def last_seed(model: FileModel, made: CallSite, seeds: list[Seed]) -> Seed | None:

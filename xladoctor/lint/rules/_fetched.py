@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.library import Returns
-from xladoctor.lint.model import Function, Kind
+from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.knowledge import LOADER_NAME, PICKS
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.words import words
@@ -30,6 +31,11 @@ _KEPT = re.compile(
     r"(^|_)(memory|(replay_?)?buffers?|replay|storage|experiences?|rollouts?|transitions?)(_|$)",
     re.IGNORECASE,
 )
+#: What makes one tensor of several, or a longer one.
+_JOINS = frozenset(
+    {*(f"torch.{name}" for name in ("cat", "concat", "stack", "hstack", "vstack")),
+     "torch.nn.functional.pad"}
+)  # fmt: skip
 #: Kinds of value that may still be on the host.
 _ON_HOST = frozenset({Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.ARRAY, Kind.CONTAINER})
 
@@ -107,7 +113,8 @@ class Batches:
             return self._fed
         if isinstance(call.target, Function):
             # What it gives back says where it is from, if anything is known of that.
-            return self._cuts and gives_cut(self._model, self._loop, call.target)
+            cut = self._cuts and gives_cut(self._model, self._loop, call.target)
+            return cut or self._hands_on(call, call.target)
         if call.target is not None:
             return False
         if call.method in {"get", "get_nowait"} and call.receiver is not None:
@@ -117,6 +124,18 @@ class Batches:
             return self._fed
         handed = call.name is not None and call.name.startswith(("torch.", "builtins."))
         return handed and any(self._is_of(argument.value) for argument in call.node.args)
+
+    def _hands_on(self, call: CallSite, function: Function) -> bool:
+        """``pad(row, length)``, which gives ``torch.cat((row, zeros))`` back: made of its row."""
+        named = {
+            part.value
+            for value in returned(function)
+            if isinstance(value, cst.Call) and (self._model.name(value.func) or "") in _JOINS
+            for part in walk(value)
+            if isinstance(part, cst.Name) and part.value in function.parameters
+        }
+        given = (call.given_to(function, name) for name in named)
+        return any(self._is_of(one) for one in given if one is not None)
 
     def _of_memory(self, call: CallSite) -> bool:
         """``self.memory.sample(64)``, ``random.sample(replay, 64)``."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import Class, Kind
+import libcst as cst
+
+from xladoctor.lint.model import Class, Function, Kind
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import ACCELERATOR_CLASS, TRAINERS
+from xladoctor.lint.rules._drawn import makers_of, surely_draws
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    import libcst as cst
 
     from xladoctor.lint.model import CallSite, FileModel
 
@@ -45,6 +46,27 @@ def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression
             for argument in call.node.args:
                 if _is_model(model, argument.value):
                     yield call, argument.value
+
+
+def makers_handed(model: FileModel) -> dict[cst.Call, cst.Call | None]:
+    """What makes the models that are handed over, to where it is told that weights are drawn.
+
+    None: not surely. ``net = build(args)``, each of whose branches draws a model, is told once,
+    where it is called.
+    """
+    found: dict[cst.Call, cst.Call | None] = {}
+    for _, given in handed_over(model):
+        made = [*makers_of(model, given)]
+        told = {one: one if surely_draws(model, one) else None for one in made}
+        built = [one for one in model.assigned_to(given) if _is_of_program(model, one)]
+        if len(built) == 1 and len(made) > 1 and None not in told.values():
+            told = dict.fromkeys(made, built[0] if isinstance(built[0], cst.Call) else None)
+        found.update(told)
+    return found
+
+
+def _is_of_program(model: FileModel, node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Call) and isinstance(model.call(node).target, Function)
 
 
 def _is_model(model: FileModel, node: cst.BaseExpression) -> bool:

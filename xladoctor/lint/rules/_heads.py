@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor import patterns
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._settled import settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,11 +96,19 @@ def _draws_task(model: FileModel, call: CallSite) -> bool:
     if anew is not None and model.literal(anew) is True:
         return True
     read = call.argument(0, "pretrained_model_name_or_path")
+    if read is not None and all(map(_is_base, settled(model, read))):
+        return True  # also by the default of a parameter, where no call gives it
     name = constant(model, read) if read is not None else None
     if not isinstance(name, str):
         # Of the program's arguments or settings: what is trained for a task was trained for none.
         return isinstance(read, cst.Attribute | cst.Subscript) and name in (NotImplemented, None)
-    return bool(_BASE.search(name.lower())) and not _TRAINED.search(name.lower())
+    return _is_base(name)
+
+
+def _is_base(name: object) -> bool:
+    """Whether a checkpoint is one that was trained for no task, by its name."""
+    said = name.lower() if isinstance(name, str) else ""
+    return bool(_BASE.search(said)) and not _TRAINED.search(said)
 
 
 def _replaced(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:

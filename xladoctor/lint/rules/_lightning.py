@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
-from xladoctor.lint.rules._constants import constant, of_settings, option_defaults
+from xladoctor.lint.rules._constants import constant, is_number_option, of_settings, option_defaults
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import entries, given
 from xladoctor.lint.rules._lightning_hooks import logs
@@ -115,13 +115,16 @@ def several_cores(model: FileModel, call: CallSite) -> bool:
     """Whether a Trainer is made for several TPU cores, as far as the program says how many.
 
     Without a number it takes all that there are; of ``tpus if use_tpu else None`` and of the
-    default of an option any number is one.
+    default of an option any number is one. An option that takes any number and has none by
+    default is one for them, too.
     """
     named = _settings(model, call)
     devices = named.get("devices", named.get("tpu_cores", named.get("num_tpu_cores")))
     if devices is None:
         return True
     said = _choices(model, devices, str | int)
+    if not said and all(is_number_option(model, one) for one in _each(model, devices)):
+        return True
     return any(one in _ALL_CORES for one in said) and 1 not in said
 
 

@@ -10,6 +10,7 @@ from xladoctor.lint.model import Function
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import only_returned
 from xladoctor.lint.rules._constants import constant, written_default
+from xladoctor.lint.rules._sources import given_to_cores, starts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +28,8 @@ def settled(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> 
     """All values that an expression may have; ``NotImplemented`` for what the program does not say.
 
     Knows what ``constant`` knows, both sides of ``8 if fp16 else None`` and ``multiple or None``,
-    parameters (what callers give, else their default, which also holds where nobody calls) and
+    parameters (what callers give, and what starts the cores, else their default, which also holds
+    where nobody calls) and
     attributes of ``self`` that come from these, or from the fields of a dataclass, the default of
     an environment variable, also as a number, and functions of the program that give back no more.
     """
@@ -138,9 +140,14 @@ def _of_name(model: FileModel, node: cst.Name, depth: int) -> Sequence[object]:
 def _given(model: FileModel, function: Function, name: str, depth: int) -> Iterator[object]:
     """What the callers of a function give for a parameter; its default where they give nothing."""
     index = function.parameters.index(name) - function.is_bound
+    starts = starts_of(model, function)  # ``xmp.spawn(train, args=(flags,))``
+    for call in starts:
+        value = given_to_cores(call, function, name)
+        yield from _UNKNOWN if value is None else settled(model, value, depth - 1)
     calls = [(call, index) for call in model.callers(function)]
     calls += [(call, index + 1) for call in _filled_in(model, function)]
-    yield from _by_callers(model, calls, name, function.default(name), depth)
+    if calls or not starts:
+        yield from _by_callers(model, calls, name, function.default(name), depth)
 
 
 def _by_callers(

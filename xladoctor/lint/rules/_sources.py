@@ -175,28 +175,42 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
         return None  # or it is the object itself, which no caller gives
     calls = model.callers(function)
     calls = [call for call in calls if model.says_xla(call.node)] or calls
-    known: list[cst.BaseExpression] = []
-    for call in calls:
-        value = _given_by(model, call, function, node.value)
-        if value is None:
-            return None
-        known.append(value)
-    return known
+    given = [_given_by(model, call, function, node.value) for call in calls]
+    given += [given_to_cores(call, function, node.value) for call in starts_of(model, function)]
+    known = [value for value in given if value is not None]
+    return known if len(known) == len(given) else None
 
 
 def _given_by(
     model: FileModel, call: CallSite, function: Function, name: str
 ) -> cst.BaseExpression | None:
-    """What a call gives a parameter, or what starts its function on every core: in ``args``."""
-    if model.gives_name(call):
-        return _given_to_cores(call, function, name)
-    if call.has_star:
+    """What a call gives a parameter, or leaves to its default."""
+    if model.gives_name(call) or call.has_star:
         return None
     given = call.given_to(function, name)
     return function.default(name) if given is None else given
 
 
-def _given_to_cores(call: CallSite, function: Function, name: str) -> cst.BaseExpression | None:
+def starts_of(model: FileModel, function: Function) -> Sequence[CallSite]:
+    """The calls that start a function on every core: ``xmp.spawn(train, args=(flags,))``."""
+    return [
+        call
+        for part in (model, *model.linked)
+        for started, call in part.once(_started)
+        if started is function
+    ]
+
+
+def _started(model: FileModel) -> list[tuple[Function, CallSite]]:
+    given = [
+        (call.argument(0, "fn") or call.keywords.get("function"), call)
+        for call in model.calls(*_LAUNCHES)
+    ]
+    functions = [(model.value(one).function, call) for one, call in given if one is not None]
+    return [(function, call) for function, call in functions if function is not None]
+
+
+def given_to_cores(call: CallSite, function: Function, name: str) -> cst.BaseExpression | None:
     """``xmp.spawn(train, args=(flags,))``: behind the core's number, one for each parameter."""
     place, args = function.place(name), call.argument(1, "args")
     first = _LAUNCHES.get(call.name or "")
@@ -205,7 +219,11 @@ def _given_to_cores(call: CallSite, function: Function, name: str) -> cst.BaseEx
     items = args.elements if isinstance(args, cst.Tuple | cst.List) else ()
     if any(isinstance(item, cst.StarredElement) for item in items):
         return None
-    return items[place - first].value if 0 <= place - first < len(items) else None
+    if 0 <= place - first < len(items):
+        return items[place - first].value
+    # Without ``args`` nothing is given but the number; elsewhere nobody sees what is.
+    known = args is None or isinstance(args, cst.Tuple | cst.List)
+    return function.default(name) if known and place >= first else None
 
 
 def _is_self(node: cst.BaseExpression) -> bool:

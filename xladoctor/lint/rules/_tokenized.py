@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import around, reads
@@ -15,7 +16,7 @@ from xladoctor.lint.rules._sources import sources
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Function
 
 #: Methods of what pads texts, waves and pictures.
 PAD_METHODS = frozenset({"pad", "pad_and_create_pixel_mask"})
@@ -47,23 +48,50 @@ def tokenizes(model: FileModel, call: CallSite) -> bool:
     return any(name.endswith("Tokenizer.from_pretrained") for name in names)
 
 
+def mapped(model: FileModel) -> Iterator[Function]:
+    """The functions that ``data.map(function)`` is given."""
+    for call in model.methods("map"):
+        given = call.argument(0, "function")
+        function = model.value(given).function if given is not None else None
+        if function is not None:
+            yield function
+
+
 def mapped_unpadded(model: FileModel) -> Iterator[CallSite]:
     """``data.map(lambda rows: tokenizer(rows["text"]))``, and nothing that makes blocks of it."""
-    mapped = [
-        function
-        for call in model.methods("map")
-        if (given := call.argument(0, "function")) is not None
-        and (function := model.value(given).function) is not None
-    ]
     if any(_speaks_of_blocks(model, name) for name in model.nodes(cst.Name)):
         return
-    for function in mapped:
+    functions = [*mapped(model)]
+    if any(slices(model, part) for one in functions for part in walk(one.node.body)):
+        return
+    for function in functions:
         for part in walk(function.node.body):
             call = model.call(part) if isinstance(part, cst.Call) else None
             if call is None or not tokenizes(model, call):
                 continue
             if "padding" not in call.keywords and not call.has_star:
                 yield call
+
+
+def slices(model: FileModel, node: cst.CSTNode) -> bool:
+    """``[ids[i : i + size] for i in range(0, length, size)]``, also within another loop."""
+    if not isinstance(node, cst.ListComp | cst.GeneratorExp):
+        return False
+    each, cut = innermost(node.for_in), node.elt
+    over, place = each.iter, each.target
+    if not isinstance(over, cst.Call) or model.name(over.func) != "builtins.range":
+        return False
+    if not isinstance(place, cst.Name) or not isinstance(cut, cst.Subscript) or len(over.args) != 3:
+        return False
+    part = cut.slice[0].slice if len(cut.slice) == 1 else None
+    return isinstance(part, cst.Slice) and is_name(part.lower, place.value)
+
+
+def innermost(each: cst.CompFor) -> cst.CompFor:
+    """The last loop of a comprehension."""
+    while each.inner_for_in is not None:
+        each = each.inner_for_in
+    return each
 
 
 def _speaks_of_blocks(model: FileModel, name: cst.Name) -> bool:

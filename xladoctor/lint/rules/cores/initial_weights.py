@@ -24,11 +24,11 @@ from xladoctor.lint.rules._drawn import (
 )
 from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded, sometimes
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._handed_over import handed_over
+from xladoctor.lint.rules._handed_over import makers_handed
 from xladoctor.lint.rules._heads import draws_adapters, new_head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, Entry, FileModel, Guard, Problem
@@ -48,9 +48,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     """Find models that every core makes at random, and weights that only the master loads."""
     if not model.is_xla or not model.multi_core or "lightning" in model.frameworks:
         return
-    handed = {
-        maker: call for call, given in handed_over(model) for maker in makers_of(model, given)
-    }
+    handed = makers_handed(model)
     if not handed and not _trains_anywhere(model):
         return
     alone = list(_loaded_alone(model))
@@ -63,8 +61,8 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
         made = (
             (makes_model(model, call) and not _told_by_callers(model, call))
             or _made_in_helper(model, call)
-            or _made_elsewhere(model, call, seeds)
-            or (call.node in handed and surely_draws(model, call.node))
+            or _made_elsewhere(model, call, seeds, handed)
+            or call.node in handed.values()
         )
         late = None if made else _made_before_the_seed(model, call, seeds)
         if late is not None and (entry := every_core(model, late.node, in_turn=True)) is not None:
@@ -224,7 +222,9 @@ def _trained_after(model: FileModel, call: CallSite, guard: Guard, depth: int = 
     )
 
 
-def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool:
+def _made_elsewhere(
+    model: FileModel, call: CallSite, seeds: list[Seed], handed: Mapping[cst.Call, cst.Call | None]
+) -> bool:
     """``build_model(config).to(device)``: a model of another file that is trained here.
 
     Behind a seed of each core's own it is told whoever makes it. Without any seed it is told of
@@ -242,7 +242,8 @@ def _made_elsewhere(model: FileModel, call: CallSite, seeds: list[Seed]) -> bool
         return False
     seed = last_seed(model, call, seeds)
     if seed is not None and seed.apart:
-        return any(may_draw(model, maker) for maker in makers)
+        told = any(handed.get(maker) is not None for maker in makers)
+        return not told and any(may_draw(model, maker) for maker in makers)
     if seed is not None or not all(seed.apart for seed in seeds):
         return False
     drawn = [maker for maker in makers if surely_draws(model, maker)]

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _CHECKPOINTING = "gradient_checkpointing"
+#: Its Trainer takes torch_xla's checkpoint and logs in step closures (0.0.25 to 0.4.5 were read).
+_OF_NEURON = "optimum.neuron."
 #: The Trainers whose own methods call what a class on them writes anew.
 _CALLED_BACK = frozenset(x for x in TRAINERS if x.startswith(("transformers.", "trl.")))
 #: Costs something on every step, and is needed on no other device either.
@@ -222,6 +224,7 @@ def _handed(model: FileModel) -> frozenset[cst.CSTNode]:
         for call in made
         if call is not None
         and call.last.endswith(("TrainingArguments", "TrainingArgs"))
+        and not (call.name or "").startswith(_OF_NEURON)
         and (call.target is None or isinstance(call.target, Class))
     )
 

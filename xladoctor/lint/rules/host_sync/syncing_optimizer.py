@@ -29,7 +29,7 @@ def syncing_optimizer(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls():
         row = _measured(model, call)
-        if row is None or model.on_xla(call.node) is not OnXla.YES:
+        if row is None or model.on_xla(call.node) is OnXla.NO:
             continue
         compilations = row.get("compilations")
         also = f" and compiled {compilations} graphs in five steps" if compilations else ""

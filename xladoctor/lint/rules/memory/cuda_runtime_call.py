@@ -14,13 +14,39 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
-#: Those that raise or answer for a device that is not there; seeding and emptying caches do not.
+_RAISES = "raises RuntimeError"
+_PROFILER = "torch_xla.debug.profiler.start_trace and stop_trace"
+_MEMORY = "xm.get_memory_info()"
+#: Those that raise or answer for a device that is not there (torch 2.9.1 was asked, without a
+#: GPU); seeding, emptying caches and ``get_rng_state_all`` do not.
 _CALLS = {
-    "torch.cuda.synchronize": ("raises RuntimeError", "torch_xla.sync(wait=True)"),
-    "torch.cuda.set_device": ("raises RuntimeError", "leave it out: each process has its device"),
-    "torch.cuda.current_device": ("raises RuntimeError", "torch_xla.device()"),
-    "torch.cuda.max_memory_allocated": ("answers 0", "xm.get_memory_info()"),
-    "torch.cuda.memory_allocated": ("answers 0", "xm.get_memory_info()"),
+    "torch.cuda.synchronize": (_RAISES, "torch_xla.sync(wait=True)"),
+    "torch.cuda.set_device": (_RAISES, "leave it out: each process has its device"),
+    "torch.cuda.current_device": (_RAISES, "torch_xla.device()"),
+    "torch.cuda.max_memory_allocated": ("answers 0", _MEMORY),
+    "torch.cuda.memory_allocated": ("answers 0", _MEMORY),
+    **{
+        f"torch.cuda.{name}": ("answers 0", _MEMORY)
+        for name in ("memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached")
+    },
+    **{
+        f"torch.cuda.{name}": (_RAISES, _MEMORY)
+        for name in ("mem_get_info", "reset_peak_memory_stats", "reset_max_memory_allocated")
+    },
+    "torch.cuda.memory_summary": ("raises KeyError", _MEMORY),
+    **{
+        f"torch.cuda.{name}": (_RAISES, "xm.xla_device_hw(device) or xr.device_type()")
+        for name in ("get_device_properties", "get_device_name", "get_device_capability")
+    },
+    **{
+        f"torch.cuda.{name}": (_RAISES, "leave it out: XLA has no streams")
+        for name in ("current_stream", "default_stream", "Stream")
+    },
+    **{
+        f"torch.cuda.{name}": (_RAISES, _PROFILER)
+        for name in ("cudart", "profiler.start", "profiler.stop")
+    },
+    "torch.autograd.profiler.emit_nvtx": (f"{_RAISES} when it is entered", _PROFILER),
 }
 
 
@@ -30,7 +56,7 @@ def cuda_runtime_call(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls(*_CALLS):
-        if not runs_with_xla(model, call.node):
+        if not runs_with_xla(model, call.node) or _is_off(model, call):
             continue
         what, instead = _CALLS[call.name or ""]
         name = (call.name or "").removeprefix("torch.")
@@ -40,6 +66,12 @@ def cuda_runtime_call(model: FileModel) -> Iterator[Problem]:
             suggestion=instead,
             fix=_fix(model, call),
         )
+
+
+def _is_off(model: FileModel, call: CallSite) -> bool:
+    """``emit_nvtx(enabled=args.nvtx)``: only what is certainly on asks for a GPU."""
+    enabled = call.argument(0, "enabled") if call.last == "emit_nvtx" else None
+    return enabled is not None and model.literal(enabled) is not True
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:

@@ -11,6 +11,7 @@ from xladoctor import patterns
 from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._chunks import uneven_chunks
 from xladoctor.lint.rules._collate import (
     SHAPED,
     SHAPED_METHODS,
@@ -197,6 +198,7 @@ def _left_to_collators(model: FileModel) -> Iterator[Problem]:
     made = next((call for call in model.calls() if _takes_any_length(model, call)), None)
     if made is None or _pads_all(model) or _pads_itself(model):
         return
+    yield from uneven_chunks(model, made)
     for call in mapped_unpadded(model):
         if model.on_xla(call.node) is not OnXla.NO:
             yield model.problem(
