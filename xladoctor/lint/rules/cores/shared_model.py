@@ -11,10 +11,10 @@ from xladoctor.lint.rewrites.shared import Shared, shared_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._exact import reads, same_name
-from xladoctor.lint.rules._sources import of_parameter
+from xladoctor.lint.rules._sources import of_parameter, starts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, Entry, FileModel, Problem
     from xladoctor.lint.model.syntax import Binding
@@ -222,13 +222,20 @@ def _first_name(model: FileModel, held: cst.BaseExpression) -> cst.BaseExpressio
             kept = _kept(model, held)
             given = kept if len(kept) == 1 else []
         else:
-            given = list(of_parameter(model, held) or ()) if isinstance(held, cst.Name) else []
+            given = list(_by_callers(model, held)) if isinstance(held, cst.Name) else []
         names = [one for one in given if isinstance(one, cst.Name)]
         homes = {id(model.bindings(one.value, one)) for one in names}
         if not names or len(names) < len(given) or len(homes) != 1:
             break
         held = names[0]
     return held
+
+
+def _by_callers(model: FileModel, name: cst.Name) -> Sequence[cst.BaseExpression]:
+    """What calls give for a parameter; what starts the cores hands over, ``_of_start`` tells."""
+    function = model.with_parameter(name)
+    started = function is not None and bool(starts_of(model, function))
+    return () if started else of_parameter(model, name) or ()
 
 
 def _of_module(model: FileModel, name: cst.Name) -> list[cst.Call]:
