@@ -50,6 +50,37 @@ def train(batches):
     for x in pl.MpDeviceLoader(batches, device):
         writer.write(x, 20)
 """,
+    "XLA301: from the coarsest picture of a pyramid to the finest": f"""\
+{XM}
+class Pyramid(torch.nn.Module):
+    def __init__(self, sizes):
+        super().__init__()
+        self.sizes = sizes
+        self.inner = torch.nn.ModuleList(torch.nn.Conv2d(n, 64, 1) for n in sizes)
+        self.outer = torch.nn.ModuleList(torch.nn.Conv2d(64, 64, 3) for n in sizes)
+    def forward(self, pictures):
+        last = self.inner[-1](pictures[-1])
+        found = [last]
+        for n in range(len(self.sizes) - 2, -1, -1):
+            last = self.inner[n](pictures[n]) + torch.nn.functional.interpolate(last, size=64)
+            last = self.outer[n](last)
+            found.insert(0, last)
+        return found
+def train(batches, steps):
+    device = torch_xla.device()
+    net = Pyramid([64, 128, 256]).to(device)
+    cleaner = torch.nn.Conv2d(3, 3, 1).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        (net(x)[0] - y).square().mean().backward()
+        xm.optimizer_step(adam)
+    z = torch.randn(4, 3, 32, 32, device=device)
+    with torch.no_grad():
+        for n in range(steps - 1, -1, -1):  # !XLA301
+            z = cleaner(z)
+    return z.cpu()
+""",
     "XLA402 XLA203: loaders that a loop goes over side by side": f"""\
 {XM}
 from torch.utils.data import DataLoader
@@ -83,8 +114,33 @@ def train(batches, settings):
             continue
         if done:  # !XLA104
             break
-        names = sorted(told.keys())
+        names = told.get("order") or sorted(told.keys())
         torch.stack([told[name] for name in names])
+""",
+    "XLA103 XLA104: of float16 alone, of caches, and texts for when a check fails": f"""\
+{XM}
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query = torch.nn.Linear(8, 8)
+    def forward(self, x, kept=None):
+        if kept is not None and kept.get_seq_length(0) > 0:
+            x = x + kept.layers[0].keys
+        if x.dtype == torch.float16 and not torch.isfinite(x).all():
+            x = torch.clamp(x, -1, 1)
+        if x.dtype == torch.bfloat16 and not torch.isfinite(x).all():  # !XLA104
+            x = torch.clamp(x, -1, 1)
+        torch._check(x.shape[0] > 0, lambda: f"got {{x.sum()}}")
+        torch._check(x.shape[0] > 0, f"got {{x.sum()}}")  # !XLA103
+        return self.query(x).mean()
+def train(batches):
+    device = torch_xla.device()
+    net = Net().to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for batch in pl.MpDeviceLoader(batches, device):
+        adam.zero_grad()
+        net(**batch).backward()
+        xm.optimizer_step(adam)
 """,
     "XLA404: a number of cores beside the GPUs that are there": f"""\
 {XM}

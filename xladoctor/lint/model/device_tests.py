@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.conditions import joined
-from xladoctor.lint.model.dotted import imported, is_name, string
+from xladoctor.lint.model.dotted import imported, is_name, last_name, string
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.process_groups import ProcessGroups
@@ -190,12 +190,19 @@ class DeviceTests:
         elif isinstance(right, cst.Name) and right.value in {"True", "False"}:
             known = self.truth(test.left)  # ``if args.tpu != True``
             known = None if known is None else known is (right.value == "True")
+        elif isinstance(operator, cst.Equal | cst.NotEqual) and self._is_half(test.left, right):
+            known = False
         else:
             named = [*self._kinds(test.left), *self._kinds(right)]
             known = kinds_of_xla(named)
             if known is None and named == ["cpu"] and self._is_device(test.left):
                 known = False
         return None if known is None else known is positive
+
+    def _is_half(self, node: cst.BaseExpression, compared: cst.BaseExpression) -> bool:
+        """``x.dtype == torch.float16``: TPUs compute in bfloat16, and nobody trains so on them."""
+        halves = {"torch.float16", "torch.half"}
+        return last_name(node) == "dtype" and self._names.resolve(compared) in halves
 
     def _kinds(self, node: cst.BaseExpression) -> list[str]:
         """The kinds of device that an expression names: texts, Accelerate's ``DistributedType``."""

@@ -20,6 +20,8 @@ HOST_METHODS = frozenset(
         "size", "dim", "numel", "nelement", "ndimension", "stride", "element_size", "get_device",
         "is_floating_point", "is_complex", "is_contiguous", "data_ptr", "backward",
         "storage_offset", "requires_grad_", "register_hook", "type",
+        # Of transformers' caches, which are taken for tensors where nobody says what they are.
+        "get_seq_length", "get_max_cache_shape",
     ]
 )  # fmt: skip
 #: Methods of texts that no tensor has: what is asked so is a key, or a text.

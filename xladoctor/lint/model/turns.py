@@ -208,6 +208,14 @@ def names_in(node: cst.CSTNode) -> set[str]:
     return {part.value for part in walk(node) if isinstance(part, cst.Name)}
 
 
+def is_of_turn(loop: cst.CSTNode, called: cst.BaseExpression) -> bool:
+    """Whether each turn of a loop calls another one: ``layer(x)``, ``self.layers[i](x)``.
+
+    Layer by layer a model is run once.
+    """
+    return isinstance(loop, cst.For) and not names_in(loop.target).isdisjoint(names_in(called))
+
+
 def last_of(block: cst.BaseSuite) -> cst.CSTNode | None:
     """The last statement of a block, also of several on its last line."""
     last = block.body[-1] if block.body else None

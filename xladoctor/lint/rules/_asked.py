@@ -63,6 +63,8 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         bindings = model.bindings(leaf.value, leaf)
         if bindings and all(item.kind == "param" for item in bindings):
             return False
+    if _takes_out(model, leaf):  # ``settings.get("states") or -1``
+        return False
     if isinstance(leaf, cst.Name) and (_is_taken_out(model, leaf) or _is_mapping(model, leaf)):
         return False
     if isinstance(leaf, cst.Comparison):
@@ -84,10 +86,11 @@ def _is_taken_out(model: FileModel, name: cst.Name) -> bool:
     under a key is a list or None where it is asked.
     """
     values = assigned(model, name)
-    return bool(values) and all(
-        isinstance(value, cst.Call) and model.call(value).method in {"get", "pop"}
-        for value in values
-    )
+    return bool(values) and all(_takes_out(model, value) for value in values)
+
+
+def _takes_out(model: FileModel, node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Call) and model.call(node).method in {"get", "pop"}
 
 
 def _is_mapping(model: FileModel, name: cst.Name) -> bool:

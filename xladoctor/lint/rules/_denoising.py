@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.turns import is_of_turn
 from xladoctor.lint.rules._ends import fetches, may_end
 from xladoctor.lint.rules._reads import not_here
 
@@ -33,6 +34,9 @@ def denoising(model: FileModel) -> Iterator[Problem]:
         back = loop.kind is not LoopKind.STEP and _counts_back(model, loop.node)
         if not _over_timesteps(loop.node) and not (back and _feeds_itself(model, loop.node)):
             continue
+        inside = (part for part in walk(loop.node.body) if isinstance(part, cst.Call))
+        if any(is_of_turn(loop.node, part.func) for part in inside):
+            continue  # ``self.blocks[i](x)``: from the last layer to the first
         calls = model.reached(loop.node)
         ran = next((call for call in calls if _runs_on_device(model, call)), None)
         if ran is None or not_here(model, loop.node) or _ends(model, calls):

@@ -117,9 +117,14 @@ def _is_logger(model: FileModel, receiver: cst.BaseExpression) -> bool:
 
 
 def only_on_failure(model: FileModel, node: cst.CSTNode) -> bool:
-    """The message of an exception or assertion is made once, when all is lost anyway."""
+    """The message of an exception or assertion is made once, when all is lost anyway.
+
+    ``torch._check(holds, lambda: f"got {x}")`` too.
+    """
     child, parent = node, model.parent(node)
     while parent is not None and not isinstance(parent, cst.BaseSuite):
+        if isinstance(parent, cst.Lambda) and not parent.params.params:
+            return True
         if isinstance(parent, cst.Raise):
             return True
         if isinstance(parent, cst.Assert) and parent.msg is child:

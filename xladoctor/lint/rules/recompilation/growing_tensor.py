@@ -12,7 +12,7 @@ from xladoctor.lint.model.frameworks import LIGHTNING_EVALS, LIGHTNING_STEPS
 from xladoctor.lint.model.knowledge import JOINS, JOINS_AND_STACKS
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.parts import each_in
-from xladoctor.lint.model.turns import names_in
+from xladoctor.lint.model.turns import is_of_turn
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._episodes import joined_episodes
@@ -157,10 +157,8 @@ def _writing_loop(model: FileModel, node: cst.CSTNode, target: cst.BaseExpressio
     if not isinstance(target, cst.Name) or model.on_xla(node) is OnXla.NO:
         return None
     names = {target.value, *_made_of(loop.node, target.value)}
-    # Layer by layer, ``for block in self.blocks``, a model is run once, whatever its layers join.
-    layers = names_in(loop.node.target) if isinstance(loop.node, cst.For) else frozenset[str]()
     for call in model.reached(loop.node):
-        if any(isinstance(x, cst.Name) and x.value in layers for x in walk(call.node.func)):
+        if is_of_turn(loop.node, call.node.func):
             continue
         given = (part for one in call.node.args for part in walk(one.value))
         named = {part.value for part in given if isinstance(part, cst.Name)}
