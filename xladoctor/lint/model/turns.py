@@ -213,7 +213,13 @@ def is_of_turn(loop: cst.CSTNode, called: cst.BaseExpression) -> bool:
 
     Layer by layer a model is run once.
     """
-    return isinstance(loop, cst.For) and not names_in(loop.target).isdisjoint(names_in(called))
+    names: set[str] = set()
+    while isinstance(called, cst.Attribute | cst.Subscript):
+        if isinstance(called, cst.Subscript):
+            names.update(name for part in called.slice for name in names_in(part))
+        called = called.value
+    names.update(names_in(called) if isinstance(called, cst.Name) else ())
+    return isinstance(loop, cst.For) and not names_in(loop.target).isdisjoint(names)
 
 
 def last_of(block: cst.BaseSuite) -> cst.CSTNode | None:
