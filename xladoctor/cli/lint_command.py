@@ -243,7 +243,7 @@ def _lines(results: Sequence[FileResult]) -> Lines:
     @functools.cache
     def lines(filename: str, cell: int | None) -> Sequence[str]:
         found = source(filename)
-        rows = sources.rows(found.text)
+        rows = found.rows
         if cell is None:
             return rows
         place = next((item for item in found.cells or () if item.index == cell), None)

@@ -21,7 +21,7 @@ from xladoctor.lint.ipython import automagic, indent_of, neutralise
 from xladoctor.lint.looked import LARGEST, load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _SHELL_LINE = re.compile(r"^[ \t]*[!%][ \t]*[A-Za-z]", re.MULTILINE)
 _ROW_END = re.compile(r"\r\n|\r|\n")
@@ -76,6 +76,8 @@ class Source:
         shell: Rows (from 1, of ``text``) that are shell lines or magics of a notebook, as written.
         unreadable: What could not be read.
         encoding: How the file is encoded, for writing it back ("utf-8-sig" keeps its BOM).
+        written: The rows as people wrote them, where ``text`` has something else for shell lines,
+            magics and indented cells; () if it has them as they are.
     """
 
     filename: str
@@ -84,6 +86,12 @@ class Source:
     shell: tuple[tuple[int, str], ...] = ()
     unreadable: tuple[Unreadable, ...] = ()
     encoding: str = "utf-8"
+    written: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> Sequence[str]:
+        """The rows as they are written, shell lines and magics too."""
+        return self.written or rows(self.text)
 
     def cell_at(self, row: int) -> Cell | None:
         """The notebook cell that holds a row of the text."""
@@ -144,11 +152,12 @@ def _exported(filename: str, text: str, encoding: str) -> Source | None:
     """
     if _SHELL_LINE.search(text) is None or syntax_error(text) is None:
         return None
+    written = rows(text)
     neutral, shell = neutralise(_ROW_END.split(text))
     python = "\n".join(neutral)
     if not shell or syntax_error(python) is not None:
         return None
-    return Source(filename, python, shell=tuple(shell), encoding=encoding)
+    return Source(filename, python, shell=tuple(shell), encoding=encoding, written=tuple(written))
 
 
 def decode(data: bytes) -> tuple[str, str]:
@@ -326,11 +335,13 @@ def _cell_text(cell: dict[str, Any]) -> str:
 
 def _join_cells(filename: str, found: Iterable[tuple[int, str]]) -> Source:
     rows: list[str] = []
+    written: list[str] = []
     cells: list[Cell] = []
     shell: list[tuple[int, str]] = []
     unreadable: list[Unreadable] = []
     for index, text in found:
         lines = _ROW_END.split(text)
+        written.extend(lines)
         indent = 0
         if syntax_error("\n".join(lines)) is not None:
             lines, magics = automagic(lines) or neutralise(lines)
@@ -345,7 +356,8 @@ def _join_cells(filename: str, found: Iterable[tuple[int, str]]) -> Source:
         cells.append(Cell(index, len(rows) + 1, len(lines), indent))
         rows.extend(lines)
     text = "\n".join(rows) + "\n" if rows else ""
-    return Source(filename, text, tuple(cells), tuple(shell), tuple(unreadable))
+    as_is = () if written == rows else tuple(written)
+    return Source(filename, text, tuple(cells), tuple(shell), tuple(unreadable), written=as_is)
 
 
 def rows(text: str) -> list[str]:
@@ -366,7 +378,7 @@ def difference(name: str, before: bytes, after: bytes) -> list[str]:
 
 
 def _rows(source: Source) -> list[str]:
-    lines = rows(source.text)
+    lines = source.rows
     marks = {cell.first: f"# cell {cell.index + 1}" for cell in source.cells or ()}
     shown: list[str] = []
     for row, text in enumerate(lines, 1):

@@ -331,8 +331,8 @@ class FileModel(FileCode):
 
     def place_of_row(self, row: int, note: str = "") -> Place:
         """A whole row of the text, for what is not syntax (``shell`` lines of a notebook)."""
-        line = self.lines[row - 1]
-        return Place(Position(row, 1), Position(row, len(line) + 1), note)
+        more = max(0, len(dict(self.shell).get(row, "")) - len("pass"))
+        return Place(Position(row, 1), Position(row, len(self.lines[row - 1]) + more + 1), note)
 
     def problem(
         self,
