@@ -39,11 +39,18 @@ def _asks(node: cst.CSTNode) -> tuple[str, list[cst.BaseExpression]]:
     if isinstance(node, cst.If | cst.While | cst.IfExp | cst.Assert | cst.CompIf):
         return _WORDS[type(node)], [node.test]
     if isinstance(node, cst.BooleanOperation):
+        if _is_empty(node.right):
+            return "", []  # ``outputs.hidden_states or ()``: a tuple or None
         # Outside of a condition only the left side is asked; the right one is merely returned.
         return ("and" if isinstance(node.operator, cst.And) else "or"), [node.left]
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
         return "not", [node.expression]
     return "", []
+
+
+def _is_empty(node: cst.BaseExpression) -> bool:
+    """``()``, ``[]`` and ``{}``."""
+    return isinstance(node, cst.Tuple | cst.List | cst.Dict) and not node.elements
 
 
 def _leaves(expression: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
@@ -63,7 +70,7 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         bindings = model.bindings(leaf.value, leaf)
         if bindings and all(item.kind == "param" for item in bindings):
             return False
-    if _takes_out(model, leaf):  # ``settings.get("states") or -1``
+    if takes_out(model, leaf):  # ``settings.get("states") or -1``
         return False
     if isinstance(leaf, cst.Name) and (_is_taken_out(model, leaf) or _is_mapping(model, leaf)):
         return False
@@ -86,10 +93,13 @@ def _is_taken_out(model: FileModel, name: cst.Name) -> bool:
     under a key is a list or None where it is asked.
     """
     values = assigned(model, name)
-    return bool(values) and all(_takes_out(model, value) for value in values)
+    return bool(values) and all(takes_out(model, value) for value in values)
 
 
-def _takes_out(model: FileModel, node: cst.BaseExpression) -> bool:
+def takes_out(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``settings.get(name)``, also for each of several names."""
+    if isinstance(node, cst.GeneratorExp | cst.ListComp):
+        return any(takes_out(model, leaf) for leaf in _leaves(node.elt))
     return isinstance(node, cst.Call) and model.call(node).method in {"get", "pop"}
 
 

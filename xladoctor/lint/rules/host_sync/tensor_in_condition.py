@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._asked import asked_tensors
+from xladoctor.lint.rules._asked import asked_tensors, takes_out
 from xladoctor.lint.rules._reads import costly_loop, read_problem
 
 if TYPE_CHECKING:
@@ -33,9 +33,8 @@ def tensor_in_condition(model: FileModel) -> Iterator[Problem]:
 def _builtins(model: FileModel) -> Iterator[Problem]:
     """``max(a, b)`` compares with ``if`` inside."""
     for call in model.calls(*(f"builtins.{name}" for name in _BUILTINS)):
-        tensor = next(
-            (arg for arg in call.positional if model.value(arg).holds_device_tensor), None
-        )
+        given = (arg for arg in call.positional if not takes_out(model, arg))
+        tensor = next((arg for arg in given if model.value(arg).holds_device_tensor), None)
         loop = costly_loop(model, call.node) if tensor is not None else None
         if tensor is None or loop is None:
             continue
