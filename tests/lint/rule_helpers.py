@@ -69,6 +69,11 @@ def marks(program):
     }
 
 
-def marks_in_files(files):
-    """(file, row, code) of each mark in files."""
-    return {(name, row, code) for name, text in files.items() for row, code in marks(text)}
+def marks_in_files(files, asked=None):
+    """(file, row, code) of each mark in files, of the codes that are asked for, or of all."""
+    return {
+        (name, row, code)
+        for name, text in files.items()
+        for row, code in marks(text)
+        if asked is None or code in asked
+    }

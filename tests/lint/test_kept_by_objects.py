@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, found_in_files, marks
+from rule_helpers import found, marks, marks_in_files, told_in_files
 
 XM = """\
 import random
@@ -446,9 +446,7 @@ def test_what_objects_hold_is_followed(case):
 def test_what_objects_of_other_files_hold_is_followed(case, tmp_path):
     """The same where a program stands in several files."""
     asked, files = set(case.partition(":")[0].split()), FILES[case]
-    for filename, told in found_in_files(tmp_path, files).items():
-        wanted = {(row, code) for row, code in marks(files[filename]) if code in asked}
-        assert {(row, code) for row, code in told if code in asked} == wanted
+    assert told_in_files(tmp_path, files, asked) == marks_in_files(files, asked)
 
 
 def test_plain_pytorch_is_left_alone():

@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, found_in_files, marks
+from rule_helpers import found, marks, marks_in_files, told_in_files
 
 XM = """\
 import torch
@@ -627,6 +627,4 @@ def train(batches, settings):
 def test_over_the_files_of_a_project(name, tmp_path):
     asked = name.partition(":")[0].split()
     files = PROJECTS[name]
-    for filename, told in found_in_files(tmp_path, files).items():
-        wanted = {(row, code) for row, code in marks(files[filename]) if code in asked}
-        assert {(row, code) for row, code in told if code in asked} == wanted
+    assert told_in_files(tmp_path, files, asked) == marks_in_files(files, asked)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from rule_helpers import found, found_in_files, marks
+from rule_helpers import found, marks, marks_in_files, told_in_files
 
 HEAD = """\
 import itertools
@@ -865,9 +865,7 @@ torch_xla.launch(run, args=([],))
 def test_over_several_files(name, tmp_path):
     files = SEVERAL_FILES[name]
     asked = name.partition(":")[0].split()
-    for filename, told in found_in_files(tmp_path, files).items():
-        wanted = {(row, code) for row, code in marks(files[filename]) if code in asked}
-        assert {(row, code) for row, code in told if code in asked} == wanted
+    assert told_in_files(tmp_path, files, asked) == marks_in_files(files, asked)
 
 
 def test_a_reduced_metric_may_be_logged():

@@ -38,7 +38,7 @@ class CalledBack:
             return
         core = Value(Kind.CORE_NUMBER, certain=True, local=True)
         given: list[tuple[str | None, Value]] = [(None, core)]
-        if name.endswith("notebook_launcher") or _forgets_core(function.function, extra):
+        if name in know.WITHOUT_NUMBER or _forgets_core(function.function, extra):
             given = []
         given.extend((None, item) for item in extra.items or ())
         self._calls.enter(None, function.function, function, given)

@@ -220,11 +220,15 @@ def all_moved(value: Value, node: cst.CSTNode) -> Value:
     return value
 
 
+def moves_by_name(name: str) -> bool:
+    """Whether a function that nobody has read moves what it is given, or makes a tensor of it."""
+    return bool(know.MOVER.search(name) or know.MAKES_TENSOR.search(name))
+
+
 def moved_by_name(name: str, given: Sequence[Value], node: cst.CSTNode) -> Value | None:
     """``to_device(batch, device)`` and ``to_tensor(rows, device)`` of what nobody has read."""
-    if not (know.MOVER.search(name) or know.MAKES_TENSOR.search(name)):
-        return None
-    return all_moved(given[0], node) if any(one.kind is Kind.DEVICE for one in given) else None
+    to_device = moves_by_name(name) and any(one.kind is Kind.DEVICE for one in given)
+    return all_moved(given[0], node) if to_device else None
 
 
 def prepared(arguments: Arguments) -> Value:

@@ -120,6 +120,7 @@ class Devices:
     def _function(self, function: Function) -> OnXla | None:
         """What a function's name and its callers say, and the function around it."""
         if function not in self._of_function:
+            self._of_function[function] = None  # a function that calls itself
             if (
                 function.owner in self._for_gpus
                 or function in self._of_gpu_scripts
@@ -129,7 +130,6 @@ class Devices:
             ):
                 self._of_function[function] = OnXla.NO
                 return OnXla.NO
-            self._of_function[function] = None  # a function that calls itself
             named = words(function.name)
             own = OnXla.MAYBE if named & OTHER_WORDS and not named & XLA_WORDS else None
             calls = [*self._callers(function), *self._handed.get(function, ())]
@@ -150,7 +150,6 @@ class Devices:
         """``train``, which nothing for XLA calls, beside ``train_tpu``, which calls torch_xla."""
         if function not in self._with_twins:
             return False
-        self._of_function[function] = None
         calls = [*self._callers(function), *self._handed.get(function, ())]
         return all(self._said(call) is OnXla.NO for call in calls)
 

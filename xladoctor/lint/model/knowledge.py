@@ -203,6 +203,8 @@ SPAWNERS = {
     "accelerate.launchers.notebook_launcher": "function",
     "torch_xla.experimental.pjrt.spawn": "fn",
 }
+#: Those of them that do not give the number of the core before ``args`` (Accelerate 1.11).
+WITHOUT_NUMBER = frozenset(name for name in SPAWNERS if name.endswith(".notebook_launcher"))
 #: What makes a class whose objects hold what they are given, in order and by name.
 NAMED_TUPLE = "collections.namedtuple"
 #: Runs a function for each core in a thread of its own (2019, no longer maintained).

@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.contained import element_of, origin
+from xladoctor.lint.model.contained import element_of, moves_by_name, origin
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, MAKES_TENSOR, MOVER
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for, makes_device_loader
@@ -178,7 +178,7 @@ def _moves_anything(model: FileModel) -> list[_Moved]:
     for call in model.calls():
         if (move := known.get(call.node)) is not None:
             found.append((call, move.source, move.origin))
-        elif call.target is None and (MOVER.search(call.last) or MAKES_TENSOR.search(call.last)):
+        elif call.target is None and moves_by_name(call.last):
             source = call.argument(0)
             if source is not None:
                 found.append((call, source, call))

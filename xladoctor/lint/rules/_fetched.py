@@ -11,7 +11,7 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.helpers import returned
-from xladoctor.lint.model.knowledge import LOADER_NAME, PICKS
+from xladoctor.lint.model.knowledge import JOINS_AND_STACKS, LOADER_NAME, PICKS
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cuts import gives_cut, is_cut
@@ -32,10 +32,7 @@ _KEPT = re.compile(
     re.IGNORECASE,
 )
 #: What makes one tensor of several, or a longer one.
-_JOINS = frozenset(
-    {*(f"torch.{name}" for name in ("cat", "concat", "stack", "hstack", "vstack")),
-     "torch.nn.functional.pad"}
-)  # fmt: skip
+_JOINS = JOINS_AND_STACKS | {"torch.nn.functional.pad"}
 #: Kinds of value that may still be on the host.
 _ON_HOST = frozenset({Kind.UNKNOWN, Kind.CPU_TENSOR, Kind.ARRAY, Kind.CONTAINER})
 

@@ -10,22 +10,16 @@ from xladoctor.lint.model import Class, Function, Kind
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import ACCELERATOR_CLASS, TRAINERS
 from xladoctor.lint.rules._drawn import makers_of, surely_draws
+from xladoctor.lint.rules._training_arguments import OF_TRANSFORMERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel
 
-#: What a Trainer of transformers takes, and the arguments that say how it trains.
+#: What a Trainer of transformers takes.
 _GIVEN_TO_TRAINERS = frozenset(
     {"train_dataset", "eval_dataset", "data_collator", "compute_metrics", "processing_class"}
-)
-_ARGUMENTS = frozenset(
-    f"transformers.{module}{kind}TrainingArguments"
-    for module, kind in (
-        *(("", ""), ("training_args.", ""), ("trainer.", "")),
-        *(("", "Seq2Seq"), ("training_args_seq2seq.", "Seq2Seq")),
-    )
 )
 #: Packages with Trainers of their own.
 _OTHER_TRAINERS = ("lightning", "pytorch_lightning", "torch", "flair.", "spacy.", "tokenizers.")
@@ -98,7 +92,7 @@ def _is_trainer_elsewhere(model: FileModel, call: CallSite) -> bool:
     if call.target is not None or not name.endswith("Trainer") or name.startswith(_OTHER_TRAINERS):
         return False
     given = len(_GIVEN_TO_TRAINERS & call.keywords.keys())
-    return given > 1 and not _ARGUMENTS.isdisjoint(model.named)
+    return given > 1 and any(map(OF_TRANSFORMERS.search, model.named))
 
 
 def extends_trainer(model: FileModel, owner: Class | None) -> bool:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Function
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
+from xladoctor.lint.model.knowledge import SPAWNERS, WITHOUT_NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -21,15 +22,8 @@ _HAND_ON = frozenset({"builtins.enumerate", "builtins.iter", "builtins.list", "b
 _BARS = ("tqdm.",)
 _DEPTH = 5
 _CONSTANTS = frozenset({"None", "True", "False"})
-#: What starts a function on every core, to the place of the first parameter that ``args`` gives:
-#: behind the core's number (torch_xla 2.9; torch.multiprocessing), or not (Accelerate 1.11).
-_LAUNCHES = {
-    "torch_xla.launch": 1,
-    "torch_xla.distributed.xla_multiprocessing.spawn": 1,
-    "torch.multiprocessing.spawn": 1,
-    "accelerate.notebook_launcher": 0,
-    "accelerate.launchers.notebook_launcher": 0,
-}
+#: What starts a function in several processes, with ``args``, to the name of its first argument.
+_STARTS = {**SPAWNERS, "torch.multiprocessing.spawn": "fn"}
 
 
 def sources(
@@ -202,19 +196,20 @@ def starts_of(model: FileModel, function: Function) -> Sequence[CallSite]:
 
 
 def _started(model: FileModel) -> list[tuple[Function, CallSite]]:
-    given = [
-        (call.argument(0, "fn") or call.keywords.get("function"), call)
-        for call in model.calls(*_LAUNCHES)
-    ]
+    given = [(_target(call), call) for call in model.calls(*_STARTS)]
     functions = [(model.value(one).function, call) for one, call in given if one is not None]
     return [(function, call) for function, call in functions if function is not None]
+
+
+def _target(call: CallSite) -> cst.BaseExpression | None:
+    return call.argument(0, _STARTS[call.name or ""])
 
 
 def given_to_cores(call: CallSite, function: Function, name: str) -> cst.BaseExpression | None:
     """``xmp.spawn(train, args=(flags,))``: behind the core's number, one for each parameter."""
     place, args = function.place(name), call.argument(1, "args")
-    first = _LAUNCHES.get(call.name or "")
-    if first is None or place is None or isinstance(call.argument(0, "fn"), cst.Call):
+    first = 0 if call.name in WITHOUT_NUMBER else 1
+    if place is None or isinstance(_target(call), cst.Call):
         return None
     items = args.elements if isinstance(args, cst.Tuple | cst.List) else ()
     if any(isinstance(item, cst.StarredElement) for item in items):

@@ -27,7 +27,7 @@ ARGUMENTS = re.compile(
 )
 #: What those of transformers are unless somebody says otherwise (transformers 5.24 and all before).
 DEFAULTS: Mapping[str, object] = {"learning_rate": 5e-5}
-_OF_TRANSFORMERS = re.compile(r"^transformers\.(\w+\.)*(Seq2Seq)?TrainingArguments$")
+OF_TRANSFORMERS = re.compile(r"^transformers\.(\w+\.)*(Seq2Seq)?TrainingArguments$")
 #: Methods of the Trainer that get its arguments, and the parameter.
 _HANDED = frozenset(
     {
@@ -99,9 +99,9 @@ def _leaves(model: FileModel, node: cst.BaseExpression | None, name: str) -> boo
     """Whether a class is that of transformers, or of the program on it, with the default of it."""
     own = model.value(node).makes if node is not None else ()
     if node is None or not own:
-        return node is not None and _OF_TRANSFORMERS.search(model.name(node) or "") is not None
+        return node is not None and OF_TRANSFORMERS.search(model.name(node) or "") is not None
     return all(
-        all(map(_OF_TRANSFORMERS.search, model.library_bases(cls)))
+        all(map(OF_TRANSFORMERS.search, model.library_bases(cls)))
         and all(of_class(one.node, name) is None for one in (cls, *model.parents(cls)))
         for cls in own
     )
