@@ -421,6 +421,18 @@ def test_launches_one_after_the_other_are_the_same_cores(tmp_path: Path) -> None
     assert (moved.first, moved.last) == (4, 5)
 
 
+def test_cores_are_numbered_as_their_processes_started(tmp_path: Path) -> None:
+    """As text p10001 comes before p9998; two that live at the same time are two cores."""
+    for process, steps in (("p9998-1", 3), ("p10001-2", 5), ("p12-3", 7)):
+        run = InventedRun(1)
+        run.steps(steps)
+        run.end()
+        written = run.write(tmp_path / process)
+        (written / "p5-1").rename(tmp_path / "p9998-1" / process)
+    result = diagnose(load([tmp_path / "p9998-1"]))
+    assert [core.steps for core in result.cores] == [3, 5, 7]
+
+
 def standing(run: InventedRun, state: str, cores: dict[int, tuple[int | None, str | None, int]]):
     """Rows of a deadlock: core to line (None if it has ended), what it waits for, steps."""
     for core, (line, waits_for, steps) in cores.items():

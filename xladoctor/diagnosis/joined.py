@@ -92,7 +92,8 @@ class JoinedRuns:
         follows = followers(stepping, run.processes)
         steps = {(row.process, row.core): row.steps or 0 for row in stepping}
         order = list(follows)
-        rows = sorted(run.cores, key=lambda row: (row.core, row.process))
+        # Processes stand in the order in which they started; their names say nothing of it.
+        rows = sorted(run.cores, key=lambda row: row.core)
         # Who continues another comes after it, in the order of time.
         rows.sort(key=lambda row: order.index(row.process) + 1 if row.process in follows else 0)
         for row in rows:
