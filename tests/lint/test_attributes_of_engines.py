@@ -123,6 +123,23 @@ class Other:
     )
 
 
+def test_arguments_taken_from_what_a_parser_gives_by_their_place():
+    check(
+        """\
+from transformers import HfArgumentParser, TrainingArguments
+
+parser = HfArgumentParser((Options, TrainingArguments))
+options = parser.parse_args_into_dataclasses()[0]
+args = parser.parse_args_into_dataclasses()[1]
+both = parser.parse_args_into_dataclasses()
+last = parser.parse_args_into_dataclasses()[-1]
+if args.overwrite_output_dir:  # !XLA905
+    print(options.overwrite_output_dir, both.overwrite_output_dir, last.overwrite_output_dir)
+""",
+        "XLA905",
+    )
+
+
 SEEDED = """\
 from accelerate import Accelerator
 from transformers import AutoConfig, AutoModelForCausalLM, set_seed

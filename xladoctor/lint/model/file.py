@@ -187,7 +187,7 @@ class FileModel(FileCode):
         mine = (loop for loop in self._regions.loops if self.is_here(loop.node))
         return [loop for loop in mine if loop.node not in self.tree.unreached]
 
-    @property
+    @functools.cached_property
     def loops_of_program(self) -> Sequence[Loop]:
         """All loops of the files that are linted together, also of those that do not import it."""
         dead = self._program.tree.unreached

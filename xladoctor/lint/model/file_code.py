@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint import pins
 from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.library import builtin
+from xladoctor.lint.model.call_index import CallIndex
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.program import Part, Program, Unit
@@ -83,9 +84,9 @@ class FileCode:
         return self._program.regions
 
     @functools.cached_property
-    def _sites(self) -> dict[cst.Call, CallSite]:
+    def _calls(self) -> CallIndex:
         sites = self._program.sites
-        return {node: sites[node] for node in self.tree.calls}
+        return CallIndex({node: sites[node] for node in self.tree.calls}, self.tree.order)
 
     def keeps_old(self, framework: str, since: str = "") -> bool:
         """Whether the project requires a framework older than a release: see ``lint/pins``."""
@@ -93,56 +94,19 @@ class FileCode:
 
     def calls(self, *names: str) -> Iterator[CallSite]:
         """Calls, in source order: all, or those of dotted names (``"torch.cuda.*"``: a prefix)."""
-        if not names:
-            return iter(self._sites.values())
-        exact = {name for name in names if not name.endswith(".*")}
-        prefixes = tuple(name[:-1] for name in names if name.endswith(".*"))
-        if prefixes:
-            exact |= {name for name in self._by_name if name.startswith(prefixes)}
-        return self._in_order(self._by_name, exact)
+        return self._calls.named(*names) if names else iter(self._calls.all)
 
     def methods(self, *names: str) -> Iterator[CallSite]:
         """Calls of ``x.name(...)`` for any of the names, whatever ``x`` is (also a module)."""
-        return self._in_order(self._by_method, set(names))
-
-    @functools.cached_property
-    def _by_name(self) -> dict[str, list[CallSite]]:
-        found: dict[str, list[CallSite]] = {}
-        for site in self._sites.values():
-            if site.name is not None:
-                found.setdefault(site.name, []).append(site)
-        return found
-
-    @functools.cached_property
-    def _by_method(self) -> dict[str, list[CallSite]]:
-        found: dict[str, list[CallSite]] = {}
-        for site in self._sites.values():
-            if site.method is not None:
-                found.setdefault(site.method, []).append(site)
-        return found
+        return self._calls.methods(*names)
 
     def giving(self, keyword: str) -> Sequence[CallSite]:
         """Calls with an argument of that name, in source order."""
-        return self._by_keyword.get(keyword, ())
+        return self._calls.giving(keyword)
 
-    @functools.cached_property
-    def _by_keyword(self) -> dict[str, list[CallSite]]:
-        found: dict[str, list[CallSite]] = {}
-        for site in self._sites.values():
-            for argument in site.node.args:
-                if argument.keyword is not None:
-                    found.setdefault(argument.keyword.value, []).append(site)
-        return found
-
-    def _in_order(
-        self, index: Mapping[str, Sequence[CallSite]], wanted: set[str]
-    ) -> Iterator[CallSite]:
-        lists = [index[name] for name in wanted if name in index]
-        if len(lists) == 1:
-            return iter(lists[0])
-        order = self.tree.order
-        sites = (site for found in lists for site in found)
-        return iter(sorted(sites, key=lambda site: order[site.node]))
+    def calls_of(self, function: Function | None) -> Sequence[CallSite]:
+        """The calls right in a function (None: in no function), in source order."""
+        return self._calls.of(function)
 
     def call(self, node: cst.Call) -> CallSite:
         """The call site of a call node."""
@@ -165,9 +129,7 @@ class FileCode:
         order, function = self.tree.order, self.function_of(first)
         places = (order[first], order[last])
         return [
-            call
-            for call in self.calls()
-            if call.function is function and places[0] < order[call.node] < places[1]
+            call for call in self.calls_of(function) if places[0] < order[call.node] < places[1]
         ]
 
     def is_here(self, node: cst.CSTNode) -> bool:

@@ -56,8 +56,8 @@ def appended_path(model: FileModel, call: CallSite) -> cst.BaseExpression | None
 def _writes(model: FileModel, opened: CallSite) -> Iterator[CallSite]:
     """The calls that write to a file that is opened: its methods, and what is given it."""
     used, around = _file(model, opened), _opened_for(model, opened)
-    for call in model.calls():
-        if call.function is not opened.function or not _is_within(model, call, around):
+    for call in model.calls_of(opened.function):
+        if not _is_within(model, call, around):
             continue
         given = [argument.value for argument in call.node.args]
         by = [call.receiver] if call.method in _WRITES and call.receiver is not None else []

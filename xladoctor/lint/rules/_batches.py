@@ -49,12 +49,7 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
     """
     told: list[CallSite] = []
     batches = Batches(model, loop, fed=_is_fed(model, loop))
-    for call, source, made in model.once(_moves_anything):
-        moved = model.value(call.node)
-        if not moved.holds_device_tensor or origin(moved) is not made.node:
-            continue
-        if model.hot_loop(call.node) is not loop or not_here(model, call.node):
-            continue
+    for call, source in model.once(_moves_by_loop).get(loop, ()):
         if filled_here(model, source) or is_constant(model, source):
             continue  # XLA604's matter
         if model.throttled(call.node) or model.in_step_closure(call.node):
@@ -169,6 +164,19 @@ def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) ->
             )
         child = parent
     return False
+
+
+def _moves_by_loop(model: FileModel) -> dict[Loop, list[tuple[CallSite, cst.BaseExpression]]]:
+    """The calls that move something each turn and what they move, by the loop whose turns."""
+    found: dict[Loop, list[tuple[CallSite, cst.BaseExpression]]] = {}
+    for call, source, made in _moves_anything(model):
+        moved = model.value(call.node)
+        if not moved.holds_device_tensor or origin(moved) is not made.node:
+            continue
+        loop = model.hot_loop(call.node)
+        if loop is not None and not not_here(model, call.node):
+            found.setdefault(loop, []).append((call, source))
+    return found
 
 
 def _moves_anything(model: FileModel) -> list[_Moved]:

@@ -63,7 +63,7 @@ def clipped_in_lightning(model: FileModel, clips: Sequence[str]) -> Iterator[Pro
     for clip in (*model.calls(*clips), *own):
         if not_here(model, clip.node):
             continue
-        near = [call for call in model.calls() if call.function is clip.function]
+        near = model.calls_of(clip.function)
         passes = [call for call in near if call.method == "manual_backward"]
         if not any(model.row(call.node) < model.row(clip.node) for call in passes):
             continue

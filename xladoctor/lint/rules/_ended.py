@@ -89,8 +89,8 @@ def _ends_each_turn(model: FileModel, end: cst.CSTNode, loop: Loop) -> bool:
         return False
     return not any(
         call.node in within and in_order(model, end, call.node) and left_waiting(model, call)
-        for call in model.calls()
-        if call.node is not end and call.function is loop.function
+        for call in model.calls_of(loop.function)
+        if call.node is not end
     )
 
 
@@ -98,9 +98,8 @@ def _ends_of_graphs(model: FileModel, function: Function | None) -> Iterator[cst
     """What ends the pending graph in a function, the last first."""
     found: list[cst.CSTNode] = [
         call.node
-        for call in model.calls()
-        if call.function is function
-        and (model.effects.ends_graph(call) or _loops_to_the_end(model, call))
+        for call in model.calls_of(function)
+        if model.effects.ends_graph(call) or _loops_to_the_end(model, call)
     ]
     loops = (loop for loop in model.loops if loop.function is function)
     found.extend(loop.node for loop in loops if _is_whole(model, loop))
@@ -140,9 +139,8 @@ def _started_between(
     """Whether a new collective is put into the graph behind its last end."""
     inside = set(walk(end))
     return any(
-        call.function is function
-        and call.node not in inside
+        call.node not in inside
         and in_order(model, end, call.node, node)
         and left_waiting(model, call)
-        for call in model.calls()
+        for call in model.calls_of(function)
     )

@@ -134,8 +134,8 @@ def _is_kept_here(model: FileModel, made: CallSite) -> bool:
 def _handed_to(model: FileModel, made: CallSite) -> CallSite | None:
     """``main(fabric)`` behind it: what is to be launched."""
     name = _name(model, made)
-    for call in model.calls():
-        if call.function is not made.function or not isinstance(call.target, Function):
+    for call in model.calls_of(made.function):
+        if not isinstance(call.target, Function):
             continue
         if call.positional and name is not None and is_name(call.positional[0], name):
             return call

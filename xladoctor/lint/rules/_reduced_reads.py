@@ -115,8 +115,8 @@ def _pending(model: FileModel, made: CallSite, use: cst.Name) -> bool:
         between = in_order(model, made.node, node) and in_order(model, node, use)
         if between and model.master_only(node) is None:
             return False
-    for call in model.calls():
-        if call.function is not made.function or call.node is made.node:
+    for call in model.calls_of(made.function):
+        if call.node is made.node:
             continue
         if not (in_order(model, made.node, call.node) and in_order(model, call.node, use)):
             continue

@@ -47,8 +47,7 @@ def _ended_by_hand(model: FileModel, step: CallSite) -> bool:
         and in_order(model, step.node, call.node)
         and (other := line_of(model, call.node)) is not None
         and model.parent(other) is block
-        for call in model.calls()
-        if call.function is step.function
+        for call in model.calls_of(step.function)
     )
 
 

@@ -79,8 +79,7 @@ def _runs(model: FileModel, call: CallSite) -> bool:
     """Whether the file's own lines come to a call."""
     if call.function is None:
         return True
-    starts = (one for one in model.calls() if one.function is None)
-    return any(call in model.reached(start.node) for start in starts)
+    return any(call in model.reached(start.node) for start in model.calls_of(None))
 
 
 def _is_read(model: FileModel) -> bool:

@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Class
 from xladoctor.lint.model.frameworks import TRAINER_CALLBACKS, TRAINERS
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules._constants import PARSERS, constant, of_class
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._given import all_given
@@ -176,12 +177,27 @@ def _parsed(
     for line in model.nodes(cst.Assign):
         assert isinstance(line, cst.Assign)
         for target in (one.target for one in line.targets):
-            parts = target.elements if isinstance(target, cst.Tuple) else ()
-            values = [part.value for part in parts] or [target]
-            for place, value in enumerate(values):
+            whole, one = line.value, None
+            if isinstance(target, cst.Tuple):
+                places = {place: part.value for place, part in enumerate(target.elements)}
+            else:  # ``args = parser.parse_json_file(path)[0]``
+                whole, one = _taken(model, whole)
+                places = {one: target}
+            for place, value in places.items():
                 if same_name(value, node):
-                    known = place < len(classes) and _parses(model, line.value)
-                    yield classes[place] if known else None
+                    known = place is not None and place < len(classes) and _parses(model, whole)
+                    yield classes[place] if known and place is not None else None
+
+
+def _taken(
+    model: FileModel, node: cst.BaseExpression
+) -> tuple[cst.BaseExpression, int | None]:
+    """What ``made[0]`` takes something of, and its place; None where no place is said."""
+    if not isinstance(node, cst.Subscript):
+        return node, None
+    index = index_of(node)
+    place = model.literal(index) if index is not None else None
+    return node.value, place if isinstance(place, int) and place >= 0 else None
 
 
 def _parses(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -89,7 +89,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
         if made is None or not is_lightning(model, owner):
             continue
         plateau = next(
-            (call for call in model.calls() if call.function is made and call.last == _PLATEAU),
+            (call for call in model.calls_of(made) if call.last == _PLATEAU),
             None,
         )
         trainer = trainer or (trainer_of_cores(model) if plateau is not None else None)

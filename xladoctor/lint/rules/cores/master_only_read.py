@@ -279,8 +279,8 @@ def _trained(model: FileModel, node: cst.CSTNode) -> set[str]:
     made = (c.node for c in model.calls() if model.value(c.node).kind is Kind.OPTIMIZER)
     found = {name for call in made for argument in call.args for name in models(argument)}
     loop = model.step_loop(node)
-    for call in model.calls() if loop is not None else ():
-        if model.step_loop(call.node) is loop and call.function is model.function_of(node):
+    for call in model.calls_of(model.function_of(node)) if loop is not None else ():
+        if model.step_loop(call.node) is loop:
             given = {name for argument in call.node.args for name in models(argument)}
             if given & found and len(given) == 2:
                 found |= given

@@ -85,8 +85,8 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
 
 def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:
     """A call in the same piece of code that has certainly put a tensor on the device."""
-    for call in model.calls():
-        if call.function is not spmd.function or not in_order(model, call.node, spmd.node):
+    for call in model.calls_of(spmd.function):
+        if not in_order(model, call.node, spmd.node):
             continue
         moved = call.method in _MOVES or "device" in call.keywords
         if moved and not conditional(model, call.node):

@@ -169,7 +169,7 @@ def _hook_fix(model: FileModel, owner: Class, hook: Function) -> Fix | None:
     kept = f"{step_name}_outputs"
     if step is None or start is None or len(hook.parameters) != 2:
         return None
-    ready = next((c for c in model.calls() if c.function is start and c.method == "__init__"), None)
+    ready = next((c for c in model.calls_of(start) if c.method == "__init__"), None)
     ready_line = _line(model, ready.node) if ready is not None else None
     if ready_line is None or not isinstance(hook.node, cst.FunctionDef):
         return None

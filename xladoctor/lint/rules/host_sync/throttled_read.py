@@ -91,12 +91,15 @@ def _ended_since(model: FileModel, guard: Guard, node: cst.CSTNode, loop: Loop) 
         if there and not opposed(model.guards(end), model.guards(node)):
             return True
     return any(
-        one.iterates.kind is Kind.DEVICE_LOADER
-        and guard.node in model.tree.ancestors(one.node)
+        guard.node in model.tree.ancestors(one.node)
         and one.node not in around
         and order[one.node] < order[node]
-        for one in model.loops
+        for one in model.once(_over_device_loaders)
     )
+
+
+def _over_device_loaders(model: FileModel) -> list[Loop]:
+    return [loop for loop in model.loops if loop.iterates.kind is Kind.DEVICE_LOADER]
 
 
 def _of_evaluation(model: FileModel, tensor: cst.BaseExpression) -> bool:

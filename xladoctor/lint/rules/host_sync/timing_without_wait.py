@@ -82,8 +82,8 @@ def _only_queued(
     # A device loader lets the host run ahead by a few batches only.
     if start is not None and here and not _device_loader_between(model, start, end):
         timed.append(Timed(start.node, reached_between(model, start, end)))
-    before = [call for call in model.calls() if call.function is end.function]
-    before = [call for call in before if model.tree.order[call.node] < model.tree.order[end.node]]
+    calls = model.calls_of(end.function)
+    before = [call for call in calls if model.tree.order[call.node] < model.tree.order[end.node]]
     if not any(_waits(model, call) for call in before):
         timed += stopped_by(model, end, node.right, _CLOCKS)
     for begun, between in timed:

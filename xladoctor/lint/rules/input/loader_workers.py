@@ -81,8 +81,8 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
             related=[model.place(*reads), loop_place(model, loop)],
         )
     for function in _item_methods(model):
-        for call in model.calls():
-            if call.function is function and _WHOLE.match(call.name or ""):
+        for call in model.calls_of(function):
+            if _WHOLE.match(call.name or ""):
                 yield model.problem(
                     call.node,
                     "__getitem__ does this for every single sample, however small: the loader "

@@ -21,7 +21,10 @@ from xladoctor.lint.rules._reads import loop_place, snippet
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, Class, FileModel, Loop, Problem
+
+    #: The call of a backward pass, and what it goes back from.
+    _Pass = tuple[CallSite, cst.BaseExpression]
 
 #: Methods whose result a library calls ``backward`` of.
 _GIVES_LOSS = frozenset({"training_step", "compute_loss"})
@@ -32,38 +35,51 @@ def attached_accumulation(model: FileModel) -> Iterator[Problem]:
     """Find sums and lists over steps of what ``backward`` was called on, and what it is made of."""
     if not model.is_xla:
         return
-    backward = list(_backward_calls(model))
+    passes = _Passes(model)
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP:
             continue
         if not loop.implicit:
-            yield from _in_loop(model, loop, _of_loop(model, loop, backward))
+            yield from _in_loop(model, loop, _of_loop(model, loop, passes))
         elif loop.function is not None:
             yield from _in_hook(model, loop, loop.function)
     for function in model.functions:
         # The step is a function: what it is given and gives back goes on.
-        own = [loss for call, loss in backward if call.function is function]
-        direct = [call for call, _ in backward if call.function is function]
-        if any(model.loop(call.node) is None for call in direct):
-            yield from _in_step(model, function, history_of(model, own))
+        own = passes.by_function.get(function, ())
+        if any(model.loop(call.node) is None for call, _ in own):
+            losses = [loss for _, loss in own]
+            yield from _in_step(model, function, history_of(model, losses))
 
 
-def _of_loop(
-    model: FileModel, loop: Loop, backward: list[tuple[CallSite, cst.BaseExpression]]
-) -> History:
+class _Passes:
+    """The backward passes of a file, each as its call and what it goes back from."""
+
+    def __init__(self, model: FileModel) -> None:
+        self.by_function: dict[Function | None, list[_Pass]] = {}
+        self.by_class: dict[Class | None, list[_Pass]] = {}
+        self.by_loop: dict[Loop | None, list[_Pass]] = {}
+        for one in _backward_calls(model):
+            call, _ = one
+            owner = None if call.function is None else call.function.owner
+            self.by_function.setdefault(call.function, []).append(one)
+            self.by_class.setdefault(owner, []).append(one)
+            self.by_loop.setdefault(model.loop(call.node), []).append(one)
+
+
+def _of_loop(model: FileModel, loop: Loop, passes: _Passes) -> History:
     """What has a history in a loop: of its own losses, and of those that its functions give back.
 
     Attributes of the loop's object too (``self.loss``), whichever method goes backward.
     """
-    found = history_of(model, [loss for call, loss in backward if model.loop(call.node) is loop])
+    found = history_of(model, [loss for _, loss in passes.by_loop.get(loop, ())])
     for node in walk(loop.node, into_functions=False):
         if isinstance(node, cst.Call) and model.loop(node) is loop:
-            found.carries |= _given_back(model, node, backward)
+            found.carries |= _given_back(model, node, passes)
     owner = None if loop.function is None else loop.function.owner
     if owner is not None:
         reached = {call.node for call in model.reached(loop.node)}
-        for call, loss in backward:
-            if call.function is not None and call.function.owner is owner and call.node in reached:
+        for call, loss in passes.by_class.get(owner, ()):
+            if call.node in reached:
                 of_object = history_of(model, [loss])
                 found.add(
                     History(
@@ -214,15 +230,13 @@ def _problem(model: FileModel, loop: Loop, node: cst.CSTNode, found: Kept) -> It
     )
 
 
-def _given_back(
-    model: FileModel, node: cst.Call, backward: list[tuple[CallSite, cst.BaseExpression]]
-) -> set[str]:
+def _given_back(model: FileModel, node: cst.Call, passes: _Passes) -> set[str]:
     """How ``loss, outputs = step(model, batch)`` writes losses, which have their history yet.
 
     Of ``stats = step(model, batch)`` the entries that are losses: ``stats["loss"]``.
     """
     step = model.call(node).target
-    own = [(call, loss) for call, loss in backward if call.function is step]
+    own = passes.by_function.get(step, ()) if isinstance(step, Function) else ()
     if not isinstance(step, Function) or not own:
         return set()
     last = max(model.tree.order[call.node] for call, _ in own)
@@ -246,7 +260,7 @@ def _given_back(
     return found
 
 
-def _backward_calls(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
+def _backward_calls(model: FileModel) -> Iterator[_Pass]:
     """Each ``x.backward()`` or ``accelerator.backward(x)``, and ``x``."""
     for call in model.methods("backward", "manual_backward"):
         if call.receiver is None or call.name is not None:

@@ -96,11 +96,7 @@ def _made_ready(model: FileModel, loop: Loop) -> CallSite | None:
 
     Or in a caller of a function whose name says that it evaluates.
     """
-    here = (
-        call
-        for call in model.calls()
-        if call.function is loop.function and in_order(model, call.node, loop.node)
-    )
+    here = (call for call in model.calls_of(loop.function) if in_order(model, call.node, loop.node))
     before = [made for call in here if (made := _prepares(model, call)) is not None]
     if before or loop.function is None or not words(loop.function.name) & _EVALUATES:
         return before[-1] if before and _is_for_evaluation(model, before[-1]) else None

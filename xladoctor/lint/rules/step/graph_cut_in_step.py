@@ -59,8 +59,8 @@ def _forward(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
     assert event.call is not None
     order, function = model.tree.order, event.call.function
     last: CallSite | None = None
-    for call in model.calls():
-        if call.function is not function or order[call.node] >= order[event.node]:
+    for call in model.calls_of(function):
+        if order[call.node] >= order[event.node]:
             continue
         if call.method in {"backward", "manual_backward"}:
             last = None

@@ -244,9 +244,9 @@ def _handed_on(
     if model.value(owner).on_device:
         return None
     guards = {guard.node for guard in model.guards(maker.node)}
-    for call in model.calls():
+    for call in model.calls_of(maker.function):
         given = {item.value.value for item in call.node.args if isinstance(item.value, cst.Name)}
-        if call.function is not maker.function or not {owner.value, target.value} <= given:
+        if not {owner.value, target.value} <= given:
             continue
         inside = {guard.node for guard in model.guards(call.node)} <= guards
         if inside and in_order(model, maker.node, call.node):
@@ -264,7 +264,7 @@ def _moved_in(
     if depth == 0 or any(maker.function is function for maker in makers):
         return None
     name = _parameter(call, function, given)
-    inner = [other for other in model.calls() if other.function is function and name is not None]
+    inner = model.calls_of(function) if name is not None else ()
     for other in inner:
         if not _is_parameter(model, other, name) or model.guards(other.node):
             continue

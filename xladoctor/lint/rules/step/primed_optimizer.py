@@ -37,8 +37,8 @@ def _behind(model: FileModel, call: CallSite) -> Iterator[CallSite]:
     """What its function runs behind a call, in functions of the program too."""
     assert call.function is not None
     row = model.row(call.node)
-    for other in model.calls():
-        if other.function is call.function and model.row(other.node) >= row and other is not call:
+    for other in model.calls_of(call.function):
+        if model.row(other.node) >= row and other is not call:
             yield other
             yield from model.reached(other.node)
 
