@@ -632,3 +632,29 @@ torch_xla.launch(train)
 """
     # ``found`` holds that no rule fails; the weights are not equal, whatever else is sent.
     assert "XLA426" in {code for _, code in found(program)}
+
+
+def test_what_xrt_told_its_processes_is_read_in_vain():
+    program = """\
+import os
+
+import torch.distributed as dist
+import torch_xla.core.xla_model as xm
+
+
+def own_number():
+    try:
+        return dist.get_rank()
+    except ValueError:
+        if "XRT_SHARD_ORDINAL" in os.environ:  # !XLA701
+            return int(os.environ["XRT_SHARD_ORDINAL"])
+        return 0
+
+
+os.environ.setdefault("MY_ORDINAL", "0")
+cores = int(os.getenv("XRT_SHARD_WORLD_SIZE", 1))  # !XLA701
+host = os.environ["XRT_HOST_ORDINAL"]  # !XLA701
+own = int(os.environ.get("MY_ORDINAL", 0)) + int(os.environ.get("PROCESS_NUMBER", 0))
+"""
+    told = {(row, code) for row, code in found(program) if code == "XLA701"}
+    assert told == marks(program)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
-_MOST_FILES = 40
+_MOST_FILES = 100
 _MOST_LINES = 20_000
 #: How many imports lie between a file for XLA devices and a helper that still matters.
 _DOWN = 3

@@ -13,7 +13,8 @@ from xladoctor.lint.model.values import UNKNOWN, Kind, Value
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.frames import Frame
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.running import Running
     from xladoctor.lint.model.syntax import Tree
 

@@ -20,7 +20,8 @@ from xladoctor.lint.model.syntax import Class, Function, walk
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
     from xladoctor.lint.model.values import Value
 

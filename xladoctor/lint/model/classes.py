@@ -10,7 +10,8 @@ from xladoctor.lint.model.values import Instance, Value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
 
 _Defined = TypeVar("_Defined", Function, Class)
 #: A value of more classes than these is any object.
@@ -57,13 +58,17 @@ class Classes:
 
     def heirs(self, method: Function) -> Sequence[Class]:
         """The classes in the program that inherit a method from the class it stands in."""
+        below = self.below(method.owner) if method.owner is not None else ()
+        return [cls for cls in below if self.method(cls, method.name) is method]
+
+    def below(self, owner: Class) -> Sequence[Class]:
+        """The classes in the program that inherit from a class."""
         if self._below is None:
             self._below = {}
             for cls in self._tree.classes.values():
                 for base in self.above(cls):
                     self._below.setdefault(base, []).append(cls)
-        below = self._below.get(method.owner, ()) if method.owner is not None else ()
-        return [cls for cls in below if self.method(cls, method.name) is method]
+        return self._below.get(owner, ())
 
     def in_order(self, known: frozenset[_Defined]) -> Sequence[_Defined]:
         """Functions or classes in the order of the program; of very many none."""

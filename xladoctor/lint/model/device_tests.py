@@ -23,7 +23,8 @@ from xladoctor.lint.model.words import EXTENSIONS, OTHER_WORDS, XLA_WORDS, flag,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
 #: Words that ask for the kind of device, whatever the answer.

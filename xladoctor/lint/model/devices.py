@@ -24,8 +24,9 @@ from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, for_others, words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from xladoctor.lint.model.linked_names import LinkedNames
     from xladoctor.lint.model.loops import Guard
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Class, Tree
 
 #: What a call that XLA code does not survive on another device (or the other way round) raises.

@@ -25,7 +25,8 @@ from xladoctor.lint.model.wrappers import meant
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Class, Tree
 
 Home: TypeAlias = "Function | cst.Module"

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.library import Library
     from xladoctor.lint.model.frames import Env
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
 
 #: Programs reach their fixed point in two to four rounds.
 _PATIENCE = 5

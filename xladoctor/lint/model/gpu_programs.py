@@ -17,7 +17,8 @@ from xladoctor.lint.model.syntax import Function, walk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
 #: What raises on a machine without a GPU.

@@ -13,7 +13,8 @@ from xladoctor.lint.model.values import Arguments, Kind, Value
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
 
 PACKAGE = "ignite"
 #: The one backend of Ignite that runs on XLA devices (Ignite 0.5, distributed/comp_models/xla.py).

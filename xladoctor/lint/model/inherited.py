@@ -12,7 +12,8 @@ from xladoctor.lint.model.values import Arguments, Instance, Kind, Value
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.frames import Frame
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Function
 
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model.classes import Classes
     from xladoctor.lint.model.frames import Env
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.running import Running
     from xladoctor.lint.model.runs import Runs
     from xladoctor.lint.model.syntax import Class, Function

@@ -252,10 +252,14 @@ class Names:
 
     def _handed_on(self, name: str, bindings: Sequence[Binding]) -> str | None:
         """``def save(xm, path)`` and ``xm, pl = load_torch_xla()`` in a file that imports it."""
-        if name not in KNOWN_AS or any(item.kind not in {"param", "other"} for item in bindings):
+        if name not in KNOWN_AS:
             return None
-        here = any(x.startswith("torch_xla.") for x in self.imported())
-        return KNOWN_AS[name] if here or name in self._handed_in else None
+        if not any(item.kind not in {"param", "other"} for item in bindings):
+            here = any(x.startswith("torch_xla.") for x in self.imported())
+            return KNOWN_AS[name] if here or name in self._handed_in else None
+        # ``xm = get_xla_model()``
+        asked = all(item.kind == "assign" and _asks(item.node) for item in bindings)
+        return KNOWN_AS[name] if asked and name in self._handed_in else None
 
     @functools.cached_property
     def _handed_in(self) -> frozenset[str]:
@@ -268,6 +272,12 @@ class Names:
             for function in self._tree.functions.values()
             for name in (*function.parameters, *function.keyword_only)
             if name in KNOWN_AS
+        } | {
+            target.target.value
+            for node in self._tree.nodes(cst.Assign)
+            if _asks(node.value)
+            for target in node.targets
+            if isinstance(target.target, cst.Name) and target.target.value in KNOWN_AS
         }
         used = {
             last_name(node.value)
@@ -347,49 +357,6 @@ class Names:
         return meanings.pop() if len(meanings) == 1 else None
 
 
-class LinkedNames:
-    """The names of several files; each question goes to the file of the node it is about.
-
-    Args:
-        tree: The trees of all files.
-        files: The names of each file.
-    """
-
-    def __init__(self, tree: Tree, files: Sequence[Names]) -> None:
-        self._tree = tree
-        self._by_top = {names.top: names for names in files}
-
-    def _of(self, node: cst.CSTNode) -> Names:
-        return self._by_top[self._tree.scopes[node].top]
-
-    def resolve(self, node: cst.BaseExpression) -> str | None:
-        """See :meth:`Names.resolve`."""
-        return self._of(node).resolve(node)
-
-    def completed(self, func: cst.BaseExpression) -> cst.Call | None:
-        """See :meth:`Names.completed`."""
-        return self._of(func).completed(func)
-
-    def definition(self, node: cst.BaseExpression) -> Function | Class | None:
-        """See :meth:`Names.definition`."""
-        return self._of(node).definition(node)
-
-    def helpers(self) -> frozenset[cst.Module]:
-        """The modules that another one of the files imports."""
-        return frozenset().union(*(names.helpers() for names in self._by_top.values()))
-
-    def importers(self) -> dict[cst.Module, set[cst.Module]]:
-        """The modules that others of the files import, each with these others."""
-        found: dict[cst.Module, set[cst.Module]] = {}
-        for names in self._by_top.values():
-            for module in names.helpers():
-                found.setdefault(module, set()).add(names.module)
-        return found
-
-    def linked(self, node: cst.BaseExpression) -> tuple[Names, str] | None:
-        """See :meth:`Names.linked`."""
-        return self._of(node).linked(node)
-
-    def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
-        """See :meth:`Names.assigned_elsewhere`."""
-        return self._of(node).assigned_elsewhere(node)
+def _asks(node: cst.CSTNode | None) -> bool:
+    """A call that is given nothing."""
+    return isinstance(node, cst.Call) and not node.args

@@ -13,7 +13,8 @@ from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, join, li
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.frames import Env
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
 

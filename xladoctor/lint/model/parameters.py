@@ -44,6 +44,8 @@ class Parameters:
             value = given.get(name)
             if value is None or (value == UNKNOWN and self._flow.hooks.hook(function)):
                 value = self._passed(function, index, param, default)
+                if value == UNKNOWN:
+                    value = self._annotated(param, frame)
             elif of_module:
                 value = where_it_trains(value)
             frame.env[name] = self._flow.belief.believed(name, value, frame)
@@ -83,6 +85,19 @@ class Parameters:
             and hooks.inherits(owner, frameworks.LIGHTNING_MODULES)
             and self._flow.belief.believes()
         )
+
+    def _annotated(self, param: cst.Param, frame: Frame) -> Value:
+        """What a parameter is said to be, where that is a class of the program: ``exp: Exp``."""
+        said = param.annotation.annotation if param.annotation is not None else None
+        if not isinstance(said, cst.Name | cst.Attribute):
+            return UNKNOWN
+        made = self._flow.evaluator.evaluate(said, frame).makes
+        if len(made) != 1:
+            return UNKNOWN
+        (cls,) = made
+        if self._flow.hooks.is_module(cls):
+            return UNKNOWN
+        return Value(Kind.OBJECT, classes=frozenset({cls, *self._flow.classes.below(cls)}))
 
     def _passed(
         self, function: Function, index: int, param: cst.Param, default: Value | None

@@ -10,7 +10,8 @@ import libcst as cst
 from xladoctor.lint.model.dotted import imported, is_name, last_name, string
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
 _JOINS = "torch.distributed.init_process_group"

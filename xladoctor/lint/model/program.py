@@ -20,7 +20,8 @@ from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.kept import NOTHING_KEPT, Kept, kept_by
 from xladoctor.lint.model.knowledge import LOADERS
-from xladoctor.lint.model.names import LinkedNames, Names
+from xladoctor.lint.model.linked_names import LinkedNames
+from xladoctor.lint.model.names import Names
 from xladoctor.lint.model.parsing import parsed
 from xladoctor.lint.model.purpose import (
     TRAINER_PACKAGES,

@@ -14,7 +14,8 @@ from xladoctor.lint.model.dotted import string, text_of
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, likely, on_device
 
 if TYPE_CHECKING:
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
 
 
 class TensorMethods:

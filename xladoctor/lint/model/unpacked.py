@@ -12,7 +12,8 @@ from xladoctor.lint.model.dotted import string
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Binding, Tree
 
 #: Methods of a dictionary that leave it as it is.

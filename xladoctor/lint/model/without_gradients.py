@@ -8,7 +8,8 @@ import libcst as cst
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.callgraph import CallGraph
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
 _NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode"})

@@ -177,27 +177,29 @@ def _parsed(
     for line in model.nodes(cst.Assign):
         assert isinstance(line, cst.Assign)
         for target in (one.target for one in line.targets):
-            whole, one = line.value, None
-            if isinstance(target, cst.Tuple):
-                places = {place: part.value for place, part in enumerate(target.elements)}
-            else:  # ``args = parser.parse_json_file(path)[0]``
-                whole, one = _taken(model, whole)
-                places = {one: target}
-            for place, value in places.items():
+            for place, value, whole in _placed(model, target, line.value):
                 if same_name(value, node):
-                    known = place is not None and place < len(classes) and _parses(model, whole)
-                    yield classes[place] if known and place is not None else None
+                    known = 0 <= place < len(classes) and _parses(model, whole)
+                    yield classes[place] if known else None
 
 
-def _taken(
-    model: FileModel, node: cst.BaseExpression
-) -> tuple[cst.BaseExpression, int | None]:
-    """What ``made[0]`` takes something of, and its place; None where no place is said."""
-    if not isinstance(node, cst.Subscript):
-        return node, None
-    index = index_of(node)
-    place = model.literal(index) if index is not None else None
-    return node.value, place if isinstance(place, int) and place >= 0 else None
+def _placed(
+    model: FileModel, target: cst.BaseExpression, value: cst.BaseExpression
+) -> Iterator[tuple[int, cst.BaseExpression, cst.BaseExpression]]:
+    """The places of ``a, b = made`` and of ``b = made[1]``, with what is set and what is taken.
+
+    -1 where no place is said.
+    """
+    if isinstance(target, cst.Tuple):
+        for place, part in enumerate(target.elements):
+            yield place, part.value, value
+        return
+    index = index_of(value) if isinstance(value, cst.Subscript) else None
+    said = model.literal(index) if index is not None else None
+    if isinstance(value, cst.Subscript) and isinstance(said, int):
+        yield said, target, value.value
+    else:
+        yield -1, target, value
 
 
 def _parses(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -39,8 +39,6 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
     if model.spmd or divided(model) is not None:
         return
     yield from samples_by_chance(model)
-    if not model.multi_core:
-        return
     yield from _equal_samples(model)
     if _own_seeds(model):
         return

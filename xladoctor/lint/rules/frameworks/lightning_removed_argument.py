@@ -24,7 +24,7 @@ from xladoctor.lint.rules._lightning import (
     wanted_for_xla,
 )
 from xladoctor.lint.rules._names_gone import names_gone, of_classes
-from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._sources import made_in, the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -279,9 +279,13 @@ def _another_device(model: FileModel, call: CallSite) -> Iterator[Problem]:
 
 
 def _chosen(model: FileModel, value: cst.BaseExpression) -> cst.BaseExpression:
-    """What ``16 if args.fp16 else 32`` gives by default, or behind ``if args.fp16:``."""
+    """What ``16 if args.fp16 else 32`` gives by default, behind ``if args.fp16:`` or on TPUs."""
+    whole, value = value, the_source(model, value)
     if not isinstance(value, cst.IfExp):
-        return value
+        return whole
+    for side, other in ((value.body, value.orelse), (value.orelse, value.body)):
+        if model.on_xla(other) is OnXla.NO:
+            return side
     asked = model.tree.text(value.test).strip()
     for guard in model.guards(value):
         if model.tree.text(guard.written).strip() == asked:

@@ -83,10 +83,11 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
         if _reads(model, node):
             name = key_of(model, node) or ""
             row = _known(name, model.target)
-            if row is not None and row["status"] == "gone":
+            if row is not None and (row["status"] == "gone" or "then" in row):
+                told = _told(row) if "then" in row else row["effect"]
                 yield model.problem(
                     node,
-                    f"{name} is not set any more ({row['effect']}): this raises KeyError",
+                    f"{name} is not set any more ({told}): this raises KeyError",
                     suggestion=row["instead"],
                     fix=_assert_fix(model, node),
                 )
@@ -107,16 +108,30 @@ def _asked(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return  # TensorFlow's notebooks asked, too
     own = {name for name, _, _ in settings(model)}
-    for node, key in _questions(model):
+    for node, key, default in _questions(model):
         name = model.literal(key)
         row = _known(name, model.target) if isinstance(name, str) and name not in own else None
-        gone = row is not None and (row["status"] == "gone" or str(name) == _XRT)
-        if row is not None and gone and _decides(model, node):
+        if row is None:
+            continue
+        if "then" in row:
+            yield model.problem(
+                node,
+                f"{name} is not set any more ({_told(row)}): {row['then']}",
+                suggestion=row["instead"],
+            )
+            continue
+        gone = row["status"] == "gone" or name == _XRT
+        open_question = default is None or model.literal(default) in _NOTHING
+        if gone and open_question and _decides(model, node):
             yield model.problem(
                 node,
                 f"{name} is not set any more ({row['effect']}): what asks for it never finds a TPU",
                 suggestion='ask torch_xla: xr.device_type() == "TPU"',
             )
+
+
+def _told(row: dict[str, Any]) -> str:
+    return f"until {row['dead_in']} it {row['effect']}"
 
 
 def _decides(model: FileModel, node: cst.CSTNode) -> bool:
@@ -153,21 +168,25 @@ def _is_xla(node: cst.Import | cst.ImportFrom) -> bool:
     return any(name.partition(".")[0] == "torch_xla" for name in imported(node))
 
 
-def _questions(model: FileModel) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
-    """Where a file asks whether a variable is set, and for which: not where it has a default."""
+def _questions(
+    model: FileModel,
+) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression, cst.BaseExpression | None]]:
+    """Where a file asks whether a variable is set, for which, and what it takes where it is not."""
     for call in model.calls(*_GETS):
-        key, default = call.argument(0, "key"), call.argument(1, "default")
-        if key is not None and (default is None or model.literal(default) in _NOTHING):
-            yield call.node, key
+        key = call.argument(0, "key")
+        if key is not None:
+            yield call.node, key, call.argument(1, "default")
     for node in model.nodes(cst.Comparison):
         for one in node.comparisons:
             asks = isinstance(one.operator, cst.In | cst.NotIn)
             if asks and is_environ(model, one.comparator):
-                yield node, node.left
+                yield node, node.left, None
     for item in model.nodes(cst.Subscript):
         index = index_of(item)
-        if index is not None and _is_tried(model, item) and _is_looked_up(model, item):
-            yield item, index
+        if index is None or not _is_tried(model, item) or _is_asked_before(model, item):
+            continue
+        if _is_looked_up(model, item):
+            yield item, index, None
 
 
 def _misspelt(model: FileModel, place: cst.CSTNode | Place, name: str) -> Iterator[Problem]:
@@ -230,7 +249,11 @@ def _reads(model: FileModel, node: cst.Subscript) -> bool:
     """Whether a variable is looked up, and nothing says what to do if it is not set."""
     if not _is_looked_up(model, node) or _is_tried(model, node):
         return False
-    return not any("environ" in model.tree.text(guard.test) for guard in model.guards(node))
+    return not _is_asked_before(model, node)
+
+
+def _is_asked_before(model: FileModel, node: cst.Subscript) -> bool:
+    return any("environ" in model.tree.text(guard.test) for guard in model.guards(node))
 
 
 def _is_looked_up(model: FileModel, node: cst.Subscript) -> bool:
