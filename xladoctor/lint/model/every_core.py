@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import gpu_programs
-from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.loops import Entry, OnXla
+from xladoctor.lint.model.parts import literal_parts
 from xladoctor.lint.model.started_if import StartedIf
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.trials import asks_for_script
@@ -152,9 +153,18 @@ class EveryCore:
                     yield from self._of_object(target)
                 elif target.owner not in self._alone or target.name == "__init__":
                     yield target
+            for cls in self._made_for(call):
+                yield from self._of_object(cls)
         for inner in self._tree.functions.values():
             if inner.outer is function and inner.owner is None:
                 yield inner
+
+    def _made_for(self, call: cst.Call) -> Iterator[Class]:
+        """The classes in ``callbacks=[Saver]``, of which transformers' Trainer makes objects."""
+        given = (arg.value for arg in call.args if is_name(arg.keyword, "callbacks"))
+        for one in (part for value in given for part in literal_parts(value)):
+            if isinstance(one, cst.Name):
+                yield from self._flow.classes.in_order(self._flow.value(one).makes)
 
     def _of_object(self, cls: Class) -> Iterator[Function]:
         """What making an object runs, and may: what nobody here calls, others may call."""

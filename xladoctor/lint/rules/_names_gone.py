@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.pins import called
 from xladoctor.lint.rules._lightning import TRAINERS
 from xladoctor.lint.rules._lightning_gone import MODULE, is_own
@@ -109,7 +110,7 @@ def names_gone(model: FileModel, framework: str) -> Iterator[Problem]:
         return
     imported: set[str] = set()
     for line in model.tree.imports:
-        if tolerated(model, line):
+        if tolerated(model, line) or model.on_xla(line) is OnXla.NO:
             continue
         for node, dotted in _imported(model, line):
             name = _which(dotted, framework)
@@ -123,7 +124,8 @@ def names_gone(model: FileModel, framework: str) -> Iterator[Problem]:
             continue
         for use in uses:
             row = model.row(use)
-            if row in told[name] or tolerated(model, use):
+            elsewhere = tolerated(model, use) or model.on_xla(use) is OnXla.NO
+            if row in told[name] or elsewhere:
                 continue  # of ``pl.metrics.Accuracy`` not ``pl.metrics`` as well
             told[name].add(row)
             yield _no_more(model, use, name, framework, "this raises AttributeError")

@@ -27,7 +27,10 @@ _BROAD = frozenset({"Exception", "BaseException"})
 def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether the code is ready for the name to be missing: try, hasattr, a version test."""
     around = {node, *model.tree.ancestors(node)}
-    if any(isinstance(part, cst.Try) and _catches(part) for part in around):
+    if any(
+        isinstance(part, cst.Try) and part.finalbody not in around and _catches(part)
+        for part in around
+    ):
         return True
     starts = [node, *(part for part in around if isinstance(part, cst.FunctionDef | cst.ClassDef))]
     return for_older(model, node) or any(

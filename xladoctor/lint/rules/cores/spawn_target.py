@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.helpers import returned
+from xladoctor.lint.model.knowledge import WITHOUT_NUMBER
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._arity import items_of, misfit, takes_any
 from xladoctor.lint.rules._cores import is_main, starts_anew
@@ -25,7 +26,8 @@ _LAUNCH = "torch_xla.launch"
 @rule("XLA408")
 def spawn_target(model: FileModel) -> Iterator[Problem]:
     """Find targets that cannot be pickled, or do not fit, and processes that start themselves."""
-    for call in model.calls(_SPAWN, _LAUNCH):
+    launched = sorted(WITHOUT_NUMBER) if model.is_xla else ()
+    for call in model.calls(_SPAWN, _LAUNCH, *launched):
         problem = _of_target(model, call)
         if problem is not None:
             yield problem
@@ -52,7 +54,8 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
     function = model.value(target).function if target is not None else None
     if target is None or function is None or call.has_star:
         return None
-    if not function.parameters and not takes_any(function) and _bare(target):
+    numbered = call.name not in WITHOUT_NUMBER
+    if numbered and not function.parameters and not takes_any(function) and _bare(target):
         return model.problem(
             target,
             f"{snippet(model, target)} takes no argument, and is called with the core's "
@@ -61,14 +64,16 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
             related=[model.place(function.node, "defined here")],
         )
     args = call.argument(1, "args")
-    wrong = misfit(model, target, function, args, first=1)
+    wrong = misfit(model, target, function, args, first=1 if numbered else 0)
     if wrong is not None:
         items = items_of(model, args)
-        by = "" if "name" in wrong else f": the core's number and {items} from args"
+        counts = numbered and "name" not in wrong
+        by = f": the core's number and {items} from args" if counts else ""
+        before = "one parameter for the core's number, then " if numbered else ""
         return model.problem(
             target,
             f"{snippet(model, target)} {wrong}{by}: TypeError on every core",
-            suggestion="one parameter for the core's number, then one for each item of args",
+            suggestion=f"{before}one parameter for each item of args",
             related=[model.place(function.node, "defined here")],
         )
     if _pickled(model, call) and (function.outer is not None or _is_lambda(function)):
