@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor.lint.model.loop_sources import LoopSources
 from xladoctor.lint.model.loops import Loop, LoopKind
 from xladoctor.lint.model.nesting import Nesting
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.model.per_batch import CalledPerBatch
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.training import Training, method, steps_environment, steps_one_of
@@ -112,7 +113,8 @@ class Loops:
         """``for optimizer in optimizers: optimizer.step()``: parts of one step, not steps."""
         if not isinstance(node, cst.For):
             return False
-        own = {part.value for part in walk(node.target) if isinstance(part, cst.Name)}
+        # ``for self.step_number in range(100): self.step()`` goes over no optimizers.
+        own = set(names_bound(node.target))
         inside = (inner for inner in self._nesting.inside[node] if isinstance(inner, cst.Call))
         trains = [call for call in inside if self._training.trains(call)]
         return bool(trains) and all(steps_one_of(call, own) for call in trains)

@@ -122,6 +122,17 @@ def each_in(node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
         yield node
 
 
+def names_bound(target: cst.BaseExpression) -> Iterator[str]:
+    """The names that a target binds, those in tuples too; not ``self`` of ``self.turn``."""
+    if isinstance(target, cst.Name):
+        yield target.value
+    elif isinstance(target, cst.Tuple | cst.List):
+        for element in target.elements:
+            yield from names_bound(element.value)
+    elif isinstance(target, cst.StarredElement):
+        yield from names_bound(target.value)
+
+
 def index_of(node: cst.Subscript) -> cst.BaseExpression | None:
     """``key`` of ``x[key]``; None of slices, and where several stand in the brackets."""
     index = node.slice[0].slice if len(node.slice) == 1 else None

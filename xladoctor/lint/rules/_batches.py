@@ -11,6 +11,7 @@ from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.contained import element_of, moves_by_name, origin
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, MAKES_TENSOR, MOVER
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for, makes_device_loader
 from xladoctor.lint.rules._filled import is_constant
 from xladoctor.lint.rules._loaders import DATA_LOADER
@@ -73,7 +74,7 @@ def moves_its_batch(model: FileModel, loop: Loop) -> bool:
         return False
     if not isinstance(loop.node, cst.For):
         return moved_by_hand(model, loop) is not None
-    names = {part.value for part in walk(loop.node.target) if isinstance(part, cst.Name)}
+    names = set(names_bound(loop.node.target))
     return any(
         isinstance(move.source, cst.Name)
         and move.source.value in names

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name, text_of
-from xladoctor.lint.model.parts import index_of
+from xladoctor.lint.model.parts import index_of, names_bound
 from xladoctor.lint.rules._exact import given_last, same_name
 from xladoctor.lint.rules._fixed import by_constructor, is_fixed, is_of_shape, is_setting
 
@@ -224,7 +224,7 @@ def _of_listed(model: FileModel, data: cst.ListComp) -> bool:
     over = data.for_in
     if over.inner_for_in is not None or not same_numbers(model, over.iter):
         return False
-    turn = {part.value for part in walk(over.target) if isinstance(part, cst.Name)}
+    turn = set(names_bound(over.target))
     return all(
         part.value in turn
         for part in (*walk(data.elt), *(part for test in over.ifs for part in walk(test)))

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules._exact import assigned, in_order, same_name
 from xladoctor.lint.rules._object_runs import HOLDERS, PARAMETERS
 
@@ -118,7 +119,7 @@ def _filled(model: FileModel, name: cst.Name) -> Iterator[tuple[cst.BaseExpressi
             continue
         if loop is None or not isinstance(loop.node, cst.For):
             continue
-        bound = {part.value for part in walk(loop.node.target) if isinstance(part, cst.Name)}
+        bound = set(names_bound(loop.node.target))
         given = {part.value for part in walk(call.node) if isinstance(part, cst.Name)}
         if not bound & given:
             continue

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import OF_DATA, is_of_data
 from xladoctor.lint.rules._exact import made_by
@@ -216,7 +217,7 @@ def _of_turn(data: cst.BaseExpression, inner: Loop) -> bool:
     """Whether what is uploaded is another thing in each turn of a loop: of its target, or new."""
     if not isinstance(inner.node, cst.For | cst.CompFor):
         return False
-    bound = {part.value for part in walk(inner.node.target) if isinstance(part, cst.Name)}
+    bound = set(names_bound(inner.node.target))
     body = inner.node.body if isinstance(inner.node, cst.For) else None
     for part in walk(body, into_functions=False) if body is not None else ():
         if isinstance(part, cst.AssignTarget) and isinstance(part.target, cst.Name):

@@ -10,6 +10,7 @@ from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.contained import element_of
 from xladoctor.lint.model.knowledge import LEARN_NAME
 from xladoctor.lint.model.loops import HOT
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.model.trainers import LOADERS, MOVES
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
@@ -150,7 +151,7 @@ def _has_batches(model: FileModel, loop: Loop, move: CallSite) -> bool:
 
 def _by_helper(model: FileModel, loop: Loop, node: cst.For) -> CallSite | None:
     """``batch = self.to_device(batch)``: a helper of the program moves it, also for other loops."""
-    names = {part.value for part in walk(node.target) if isinstance(part, cst.Name)}
+    names = set(names_bound(node.target))
     for call in model.calls():
         given = call.positional[0] if call.positional else None
         if not isinstance(given, cst.Name) or given.value not in names or call.target is None:

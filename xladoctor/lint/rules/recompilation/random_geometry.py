@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions, sizes
@@ -149,7 +150,7 @@ def _drawn_turns(model: FileModel) -> Iterator[Problem]:
     """``for i in torch.randint(n, (k,)): mask[i] = 0``: the same, place by place."""
     for turns in model.nodes(cst.For) if model.once(may_be_drawn) else ():
         made = drawn_rows(model, turns.iter)
-        names = {part.value for part in walk(turns.target) if isinstance(part, cst.Name)}
+        names = set(names_bound(turns.target))
         parts = walk(turns.body) if made is not None else ()
         used = (part for part in parts if isinstance(part, cst.Subscript))
         node = next((one for one in used if _is_placed(model, one, names)), None)
