@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.bindings import add, bind
+from xladoctor.lint.model.by_device import on_xla
 from xladoctor.lint.model.dotted import (
     KNOWN_AS,
     LEFT_OUT,
@@ -344,7 +345,7 @@ class Names:
             else None
             for item in others
         }
-        return meanings.pop() if len(meanings) == 1 else None
+        return meanings.pop() if len(meanings) == 1 else on_xla(others, self._raw)
 
 
 class LinkedNames:

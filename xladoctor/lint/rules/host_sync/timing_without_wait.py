@@ -30,7 +30,8 @@ _CLOCKS = frozenset(
     }
 )
 _XM = "torch_xla.core.xla_model."
-_STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"})
+_ENDS = frozenset({"torch_xla.sync", _XM + "mark_step"})
+_STEPS = _ENDS | {_XM + "optimizer_step"}
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
 #: Words in the names of what times the tracing on purpose.
@@ -81,6 +82,8 @@ def _only_queued(
     here = start is not None and _before(model, start, end)
     # A device loader lets the host run ahead by a few batches only.
     if start is not None and here and not _device_loader_between(model, start, end):
+        if _is_of_launch(model, start, end):
+            return None, None
         timed.append(Timed(start.node, reached_between(model, start, end)))
     calls = model.calls_of(end.function)
     before = [call for call in calls if model.tree.order[call.node] < model.tree.order[end.node]]
@@ -130,6 +133,15 @@ def _is_of_tracing(model: FileModel, node: cst.BinaryOperation) -> bool:
     return any(words(name.value) & _TRACING for name in names)
 
 
+def _is_of_launch(model: FileModel, start: CallSite, end: CallSite) -> bool:
+    """Whether nothing but the end of the graph stands between: how long that takes is meant.
+
+    It compiles there, and waits for the step before: a slow one tells of a compilation.
+    """
+    between = model.calls_between(start.node, end.node)
+    return bool(between) and all(call.name in _ENDS for call in between)
+
+
 def _is_of_budget(model: FileModel, node: cst.BinaryOperation) -> bool:
     """``left = budget - (time.time() - start)``, ``if time.time() - start > budget``: no timing."""
     used = model.parent(node)
@@ -160,7 +172,7 @@ def _waits(model: FileModel, call: CallSite) -> bool:
         return True
     if isinstance(call.target, Function) and _stores_on_host(model, call.target):
         return True
-    if call.name in {"torch_xla.sync", _XM + "mark_step"}:
+    if call.name in _ENDS:
         return call.argument(0, "wait") is not None
     told = call.keywords.get("wait")  # the function below these: ``_xla_sync_multi(wait=True)``
     if told is not None and (call.name or "").startswith("torch_xla."):
