@@ -30,8 +30,8 @@ def on_xla(
     """
     found: set[str] = set()
     for item in bindings:
-        named = isinstance(item.node, cst.Name | cst.Attribute) and item.kind == "assign"
-        meaning = spelled(item.node) if named else None
+        named = item.node if isinstance(item.node, cst.Name | cst.Attribute) else None
+        meaning = spelled(named) if named is not None and item.kind == "assign" else None
         if meaning is not None and meaning.startswith("torch_xla."):
             found.add(meaning)
         elif not (meaning or "").startswith(_FOR_GPUS) and not _does_nothing(item.node):
