@@ -288,6 +288,117 @@ def train(model, urls, optimizer):
         loss.backward()
         xm.optimizer_step(optimizer)
 """,
+    "XLA402: files of all cores": f"""\
+{XM}
+import glob
+
+
+class Rows:
+    def __init__(self, pattern, size):
+        self.files = sorted(glob.glob(pattern))
+        self.size = size
+        self.index = 0
+        self.rows = []
+
+    def next_batch(self, device):
+        while len(self.rows) < self.size:
+            with open(self.files[self.index % len(self.files)]) as file:
+                self.rows += json.load(file)
+            self.index += 1
+        taken, self.rows = self.rows[: self.size], self.rows[self.size :]
+        return torch.tensor(taken, device=device)
+
+
+class Shared(Rows):
+    def __init__(self, pattern, size):
+        self.files = sorted(glob.glob(pattern))[xr.global_ordinal() :: xr.world_size()]
+        self.size = size
+
+
+def forever(rows, device):
+    while True:
+        yield rows.next_batch(device)
+
+
+def work(index, model, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    batches = forever(Rows("rows/*.json", 64), device)  # !XLA402
+    own = forever(Shared("rows/*.json", 64), device)
+    mine = forever(Rows(f"rows/{{index}}/*.json", 64), device)
+    for step in range(1000):
+        loss = model(next(batches)).mean() + model(next(own)).mean() + model(next(mine)).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(work, args=(None, None))
+""",
+    "XLA112: a schedule on the host": f"""\
+{XM}
+import math
+import time
+
+
+def rate(step):
+    return torch.cos(torch.tensor(step * 0.001)).item()
+
+
+def train(model, batches, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    for step in range(1000):
+        began = time.time()
+        loss = model(next(batches).to(device)).mean()
+        loss.backward()
+        optimizer.param_groups[0]["lr"] = rate(step)
+        optimizer.step()
+        optimizer.zero_grad()
+        torch_xla.sync()
+        print(time.time() - began)  # !XLA112
+
+
+def reading(model, batches, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    for step in range(1000):
+        began = time.time()
+        loss = model(next(batches).to(device)).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        total = loss.detach().cpu().item()
+        print(time.time() - began, total)
+
+
+def since(model, batches, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    began = time.time()
+    for step in range(1000):
+        loss = model(next(batches).to(device)).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch_xla.sync()
+        if step % 10 == 0:
+            elapsed = time.time() - began
+            print(elapsed / 60, loss.item())
+
+
+def unread(model, batches, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    began = time.time()
+    for step in range(1000):
+        loss = model(next(batches).to(device)).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch_xla.sync()
+        print(time.time() - began)  # !XLA112
+""",
 }
 
 

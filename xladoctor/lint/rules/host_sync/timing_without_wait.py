@@ -82,7 +82,7 @@ def _only_queued(
     here = start is not None and _before(model, start, end)
     # A device loader lets the host run ahead by a few batches only.
     if start is not None and here and not _device_loader_between(model, start, end):
-        if _is_of_launch(model, start, end):
+        if _is_of_launch(model, start, end) or _waited_before(model, start, end):
             return None, None
         timed.append(Timed(start.node, reached_between(model, start, end)))
     calls = model.calls_of(end.function)
@@ -142,6 +142,22 @@ def _is_of_launch(model: FileModel, start: CallSite, end: CallSite) -> bool:
     return bool(between) and all(call.name in _ENDS for call in between)
 
 
+def _waited_before(model: FileModel, start: CallSite, end: CallSite) -> bool:
+    """``elapsed = time.time() - began`` in a loop behind the start, whose turns read below it.
+
+    All turns but the last few have been waited for.
+    """
+    loop = model.loop(end.node)
+    if loop is None or loop.implicit or model.tree.order[start.node] > model.tree.order[loop.node]:
+        return False
+    behind = (
+        call
+        for call in model.calls_in(loop.node)
+        if model.tree.order[call.node] > model.tree.order[end.node]
+    )
+    return any(_waits(model, call) for call in behind)
+
+
 def _is_of_budget(model: FileModel, node: cst.BinaryOperation) -> bool:
     """``left = budget - (time.time() - start)``, ``if time.time() - start > budget``: no timing."""
     used = model.parent(node)
@@ -165,7 +181,8 @@ def _works(model: FileModel, call: CallSite) -> bool:
 
 def _waits(model: FileModel, call: CallSite) -> bool:
     if call.name in family.waits() or (call.method in _READS and call.name is None):
-        return True
+        # ``torch.cos(torch.tensor(share)).item()`` of a schedule: on the host all along
+        return call.receiver is None or model.value(call.receiver).kind is not Kind.CPU_TENSOR
     if (call.name or "").startswith("math.") and model.is_here(call.node):
         return model.effects.is_read(call.node)
     if makes_pictures(model, call) or model.effects.read_at(call.node) is not None:
