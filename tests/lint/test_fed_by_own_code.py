@@ -335,6 +335,31 @@ def work(index, model, optimizer):
 if __name__ == "__main__":
     torch_xla.launch(work, args=(None, None))
 """,
+    "XLA810: modules that are handed in": """\
+import torch
+
+
+class Engine:
+    def __init__(self, model, xm, pl, device):
+        self.xm = xm
+        self.pl = pl
+        self.device = device
+
+    def step(self, optimizer):
+        self.xm.optimizer_step(optimizer)
+
+    def feed(self, loader):
+        made = self.pl.ParallelLoader(loader, [self.device])  # !XLA810
+        return made.per_device_loader(self.device)
+""",
+    "XLA801 XLA810: a letter for something else": """\
+import torch
+import torch_xla
+
+
+def placed(rows, pl):
+    return pl.Trainer(rows), pl.extent(torch_xla.device())
+""",
     "XLA112: a schedule on the host": f"""\
 {XM}
 import math
