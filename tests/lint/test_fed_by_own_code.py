@@ -274,6 +274,11 @@ def whole(urls, size):
     return wds.WebDataset(urls).decode("pil").batched(size, partial=False)
 
 
+def endless_train_loader(urls, size):
+    data = wds.WebDataset(wds.ResampledShards(urls)).decode("pil").batched(size)
+    return DataLoader(data, batch_size=None, num_workers=4)
+
+
 def test_loader(urls, size):
     return DataLoader(wds.WebDataset(urls).decode("pil").batched(size), batch_size=None)
 

@@ -33,8 +33,10 @@ def short_last_ones(model: FileModel) -> Iterator[CallSite]:
     for call in batched:
         made = _begun(model, call)
         partial, size = call.argument(2, "partial"), call.argument(0, "batchsize")
-        if made is None or "resampled" in made.keywords or call.has_star:
+        if made is None or call.has_star or "resampled" in made.keywords:
             continue
+        if any(one.last == "ResampledShards" for one in model.calls_in(made.node)):
+            continue  # shards without an end
         if partial is not None and model.literal(partial) is not True:
             continue
         if size is not None and model.literal(size) != 1 and _trains(model, call):
