@@ -417,6 +417,24 @@ def since(model, batches, optimizer):
             print(elapsed / 60, loss.item())
 
 
+def parts(model, batches, optimizer):
+    device = torch_xla.device()
+    model = model.to(device)
+    began = time.time()
+    for step in range(1000):
+        print("begins", time.time() - began)
+        x = next(batches).to(device)
+        print("uploaded", time.time() - began)
+        loss = model(x).mean()
+        loss.backward()
+        print("traced", time.time() - began)  # !XLA112
+        optimizer.step()
+        optimizer.zero_grad()
+        torch_xla.sync()
+        print("ended", time.time() - began)  # !XLA112
+        print(loss.item())
+
+
 def unread(model, batches, optimizer):
     device = torch_xla.device()
     model = model.to(device)

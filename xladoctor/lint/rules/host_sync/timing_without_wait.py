@@ -34,6 +34,8 @@ _ENDS = frozenset({"torch_xla.sync", _XM + "mark_step"})
 _STEPS = _ENDS | {_XM + "optimizer_step"}
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
+#: Readings of the clock in a turn of a loop: of all of it, and the beginning and end of the turn.
+_TIMES = 3
 #: Words in the names of what times the tracing on purpose.
 _TRACING = frozenset({"trace", "traced", "traces", "tracing"})
 #: Methods that keep what they are given as it is.
@@ -145,10 +147,13 @@ def _is_of_launch(model: FileModel, start: CallSite, end: CallSite) -> bool:
 def _waited_before(model: FileModel, start: CallSite, end: CallSite) -> bool:
     """``elapsed = time.time() - began`` in a loop behind the start, whose turns read below it.
 
-    All turns but the last few have been waited for.
+    All turns but the last few have been waited for. Not where a turn asks for the time more than
+    once: then the differences between are meant.
     """
     loop = model.loop(end.node)
     if loop is None or loop.implicit or model.tree.order[start.node] > model.tree.order[loop.node]:
+        return False
+    if sum(call.name in _CLOCKS for call in model.calls_in(loop.node)) > _TIMES:
         return False
     behind = (
         call
