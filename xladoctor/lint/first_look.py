@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.suppressions import Suppressions
 
 #: A file without any of these words cannot concern our rules: it is only checked for its syntax.
-#: (``output`` holds "tpu" too.)
+#: (``output`` holds "tpu" too.) Who is handed torch_xla's module may never name it but by ``xm``.
 _MARKERS = re.compile(
-    r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax|downcast_bf16|\bdef _mp_fn\(", re.IGNORECASE
+    r"xla|(?<![a-z])tpu|xrt_|pjrt_|neuron|torchax|downcast_bf16|\bdef _mp_fn\("
+    r"|\bxm\.(?:optimizer_step|mark_step|mesh_reduce|master_print|rendezvous|reduce_gradients)\b",
+    re.IGNORECASE,
 )
 #: Nor one without any of these: a program for XLA devices imports one of the packages, and what is
 #: said of others is about what they install, set in the environment, or silence.

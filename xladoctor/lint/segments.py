@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.file import FileModel
     from xladoctor.lint.model.loops import Loop
 
+_TENSOR_OF = "torch.tensor"
+#: Functions that a tensor goes through.
+_DEPTH = 3
+
 
 class Segments:
     """The segments of a file's loops.
@@ -47,11 +51,36 @@ class Segments:
                 return True  # in a function around this one: before or behind, nobody knows
             if made in places and self._ran_within(made, loop):
                 return True
-            first = order[made] if made is not None else -1
+            pending = made is not None and not self._of_numbers(made)
+            first = order[made] if made is not None and pending else -1
             between = (place for place in places if first < order[place] < order[node])
             if any(self._has_run(place, node) for place in between):
                 return True
         return False
+
+    def _of_numbers(self, made: cst.CSTNode, depth: int = _DEPTH) -> bool:
+        """``torch.tensor(total, device=device)`` of a number, also through what reduces it.
+
+        Nothing of the step waits in it, so it is no matter whether it was made behind the end.
+        """
+        model, order = self._model, self._model.tree.order
+        if not isinstance(made, cst.Call) or depth == 0:
+            return False
+        call = model.call(made)
+        if call.name == _TENSOR_OF:
+            data = call.argument(0, "data")
+            return data is not None and not model.value(data).is_device_tensor
+        given = [*call.positional, *call.keywords.values()]
+        names = [one for one in given if isinstance(one, cst.Name)]
+        if not isinstance(call.target, Function) or len(names) < len(given) or call.has_star:
+            return False
+        for name in names:
+            bound = [item.node for item in model.bindings(name.value, name) if item.node in order]
+            before = [node for node in bound if order[node] < order[made]]
+            last = max(before, key=order.__getitem__, default=None)
+            if last is None or not self._of_numbers(last, depth - 1):
+                return False
+        return bool(names)
 
     def _ran_within(self, made: cst.CSTNode | None, loop: Loop) -> bool:
         """Whether the function that gave a value back ended the graph behind what it computed."""

@@ -52,6 +52,8 @@ KNOWN_AS = {
     "xr": "torch_xla.runtime",
     "torch_xla": "torch_xla",
 }
+#: The same of what a caller hands in, by what the file uses of it alone: ``pl`` is Lightning, too.
+HANDED_IN = {**KNOWN_AS, "pl": "torch_xla.distributed.parallel_loader"}
 #: What such a name means in a file that binds it nowhere (``from utilities import *``, a part of a
 #: notebook), and the attributes that say so; all, where there are none.
 LEFT_OUT = {

@@ -10,7 +10,10 @@ from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xladoctor.lint.model.flow import Flow
+    from xladoctor.lint.model.names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Function, Tree
     from xladoctor.lint.model.values import Value
 
@@ -48,3 +51,31 @@ def iterated(flow: Flow, node: cst.BaseExpression, value: Value, depth: int = _D
 def is_generator(tree: Tree, function: Function) -> bool:
     """Whether a function yields."""
     return any(tree.function_of(node) is function for node in tree.by_type.get(cst.Yield, ()))
+
+
+def is_next(names: Names | LinkedNames, node: cst.CSTNode) -> bool:
+    """``next(batches)``."""
+    return isinstance(node, cst.Call) and names.resolve(node.func) == "builtins.next"
+
+
+def held_as(flow: Flow, made: cst.BaseExpression, depth: int = _DEEPEST) -> Iterator[cst.CSTNode]:
+    """Where a generator stands that a call makes: the call, and names that it is bound to.
+
+    Also in functions that call the one which returns it.
+    """
+    yield made
+    line = flow.tree.parents.get(made)
+    function = flow.tree.function_of(made)
+    if isinstance(line, cst.Return) and function is not None and depth:
+        for call in flow.callers(function):
+            yield from held_as(flow, call, depth - 1)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if isinstance(target, cst.Name):
+        for name in flow.tree.by_type.get(cst.Name, ()):
+            if (
+                isinstance(name, cst.Name)
+                and name.value == target.value
+                and name is not target
+                and any(item.node is made for item in flow.tree.bindings(name))
+            ):
+                yield name

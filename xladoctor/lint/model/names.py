@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.bindings import add, bind
+from xladoctor.lint.model.by_device import on_xla
 from xladoctor.lint.model.dotted import (
+    HANDED_IN,
     KNOWN_AS,
     LEFT_OUT,
     canonical,
@@ -206,7 +208,7 @@ class Names:
         for node in self._tree.imports:
             found.update(imported(node))
         found.update(imports_module(call) or "" for call in self._tree.calls)
-        handed = {KNOWN_AS[name] for name in self._handed_in}
+        handed = {HANDED_IN[name] for name in self._handed_in}
         return frozenset(found - {""}) | frozenset(self._unbound.values()) | handed
 
     @functools.cached_property
@@ -252,14 +254,15 @@ class Names:
 
     def _handed_on(self, name: str, bindings: Sequence[Binding]) -> str | None:
         """``def save(xm, path)`` and ``xm, pl = load_torch_xla()`` in a file that imports it."""
-        if name not in KNOWN_AS:
+        if name not in HANDED_IN:
             return None
         if not any(item.kind not in {"param", "other"} for item in bindings):
-            here = any(x.startswith("torch_xla.") for x in self.imported())
-            return KNOWN_AS[name] if here or name in self._handed_in else None
+            if name in KNOWN_AS and any(x.startswith("torch_xla.") for x in self.imported()):
+                return KNOWN_AS[name]
+            return HANDED_IN[name] if name in self._handed_in else None
         # ``xm = get_xla_model()``
         asked = all(item.kind == "assign" and _asks(item.node) for item in bindings)
-        return KNOWN_AS[name] if asked and name in self._handed_in else None
+        return HANDED_IN[name] if asked and name in self._handed_in else None
 
     @functools.cached_property
     def _handed_in(self) -> frozenset[str]:
@@ -271,13 +274,13 @@ class Names:
             name
             for function in self._tree.functions.values()
             for name in (*function.parameters, *function.keyword_only)
-            if name in KNOWN_AS
+            if name in HANDED_IN
         } | {
             target.target.value
             for node in self._tree.nodes(cst.Assign)
             if _asks(node.value)
             for target in node.targets
-            if isinstance(target.target, cst.Name) and target.target.value in KNOWN_AS
+            if isinstance(target.target, cst.Name) and target.target.value in HANDED_IN
         }
         used = {
             last_name(node.value)
@@ -354,7 +357,7 @@ class Names:
             else None
             for item in others
         }
-        return meanings.pop() if len(meanings) == 1 else None
+        return meanings.pop() if len(meanings) == 1 else on_xla(others, self._raw)
 
 
 def _asks(node: cst.CSTNode | None) -> bool:

@@ -15,6 +15,7 @@ from xladoctor.lint.model.entries import Entries
 from xladoctor.lint.model.every_core import EveryCore
 from xladoctor.lint.model.guards import Guards
 from xladoctor.lint.model.helpers import calls_of_given
+from xladoctor.lint.model.iterators import held_as, is_next
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import HOT, Loop, LoopKind
 from xladoctor.lint.model.rarity import Rarity
@@ -112,7 +113,8 @@ class Regions:
         if depth == 0:
             return None
         inside = self._loops.innermost(node) is not None
-        fed = self._fed_by(function, kind) if inside or function.name == "__next__" else None
+        feeds = inside or function.name == "__next__"
+        fed = self._fed_by(function, kind, depth - 1) if feeds else None
         if fed is not None:
             return fed
         through = (
@@ -127,14 +129,15 @@ class Regions:
         """The functions that yield."""
         return frozenset(map(self._tree.function_of, self._tree.by_type.get(cst.Yield, ())))
 
-    def _fed_by(self, function: Function, kind: LoopKind) -> Loop | None:
+    def _fed_by(self, function: Function, kind: LoopKind, depth: int) -> Loop | None:
         """The loop that goes over a generator of the program: it runs what the generator loops.
 
-        Also over an object whose ``__iter__`` or ``__next__`` it is.
+        Also over an object whose ``__iter__`` or ``__next__`` it is, and ``next(batches)``.
         """
         if function not in self._generators and function.name != "__next__":
             return None
-        for node in (*self._callers(function), *self._flow.iterations(function)):
+        made = (held for call in self._callers(function) for held in held_as(self._flow, call))
+        for node in (*made, *self._flow.iterations(function)):
             child: cst.CSTNode = node
             for parent in self._tree.ancestors(node):
                 if isinstance(parent, cst.For) and child is parent.iter:
@@ -143,6 +146,10 @@ class Regions:
                         return loop
                 if not isinstance(parent, cst.Call | cst.Arg):
                     break  # ``enumerate(batches(loader))`` is gone over all the same
+                if is_next(self._names, parent):
+                    loop = self._hot(parent, kind, depth)
+                    if loop is not None:
+                        return loop
                 child = parent
         return None
 

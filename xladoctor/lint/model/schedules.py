@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.taken import taken
@@ -184,9 +184,20 @@ class Schedules:
         """``step == profile_step``: the count of a loop, and what it does not change."""
         if not isinstance(count, cst.Name) or not isinstance(one, cst.Name | cst.Attribute):
             return False
-        around = (node for node in self._tree.ancestors(count) if isinstance(node, cst.For))
-        loop = next((node for node in around if self._counter(node) == count.value), None)
+        around = (n for n in self._tree.ancestors(count) if isinstance(n, cst.For | cst.While))
+        loop = next((node for node in around if self._is_counter(count.value, node)), None)
         return loop is not None and not names_in(one) & bound_in(loop)
+
+    def _is_counter(self, name: str, loop: cst.For | cst.While) -> bool:
+        """Whether a name counts the turns of a loop: also ``while True: ...; step += 1``."""
+        if isinstance(loop, cst.For):
+            return self._counter(loop) == name
+        return any(
+            isinstance(part, cst.AugAssign) and is_name(part.target, name) and _one(part.value)
+            for line in loop.body.body
+            if isinstance(line, cst.SimpleStatementLine)
+            for part in line.body
+        )
 
     def _counter(self, loop: cst.For) -> str | None:
         """The name that counts the turns of a loop: ``for i, x in enumerate(xs)``."""

@@ -154,7 +154,7 @@ def uses(model: FileModel) -> Iterator[tuple[cst.BaseExpression, str, Entry]]:
         parent = model.parent(node)
         if isinstance(parent, cst.Attribute) and (parent.attr is node or _names(model, parent)):
             continue
-        if not _is_bound_here(parent, node):
+        if not _is_bound_here(parent, node) and not _is_told_above(model, node):
             yield node, dotted, entry
 
 
@@ -362,6 +362,12 @@ def _in_import(model: FileModel, node: cst.CSTNode) -> bool:
     while isinstance(parent, cst.Attribute | cst.Name | cst.AsName | cst.ImportAlias):
         parent = model.parent(parent)
     return isinstance(parent, cst.Import | cst.ImportFrom)
+
+
+def _is_told_above(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a name is bound to one function on each device: the one is told of where it is."""
+    bound = model.bindings(node.value, node) if isinstance(node, cst.Name) else ()
+    return len(bound) > 1 and all(item.kind in {"assign", "function"} for item in bound)
 
 
 def _is_bound_here(parent: cst.CSTNode | None, node: cst.CSTNode) -> bool:

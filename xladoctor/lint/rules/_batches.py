@@ -60,9 +60,30 @@ def moves_by_hand(model: FileModel, loop: Loop) -> Iterator[CallSite]:
             for one in told
         )
         makes = call.name in OF_DATA or bool(MAKES_TENSOR.search(call.last))
-        if apart and (_is_loaded(model, source) or batches.holds(source, makes=makes)):
+        if apart and (
+            _is_loaded(model, source)
+            or batches.holds(source, makes=makes)
+            or _feeds(model, loop, call, source)
+        ):
             told.append(call)
             yield _in_loop(model, loop, call)
+
+
+def _feeds(model: FileModel, loop: Loop, call: CallSite, source: cst.BaseExpression) -> bool:
+    """``torch.tensor(rows, device=device)`` of rows made anew in what gives ``next(batches)``.
+
+    No call of the loop leads there: a generator, or the ``__next__`` of an object, feeds it.
+    """
+    if call.name not in OF_DATA or not isinstance(source, cst.Name):
+        return False
+    if call.function is loop.function or call in model.reached(loop.node):
+        return False
+    if model.value(source).kind not in {Kind.UNKNOWN, Kind.CONTAINER, Kind.ARRAY}:
+        return False
+    made = list(model.assigned_to(source))
+    return bool(made) and all(
+        model.function_of(one) is call.function and model.hot_loop(one) is loop for one in made
+    )
 
 
 def moves_its_batch(model: FileModel, loop: Loop) -> bool:

@@ -79,8 +79,29 @@ def _is_of_state(model: FileModel, target: cst.BaseExpression, moved: cst.Call) 
     items = [model.call(x) for x in model.within(inner.iter, cst.Call)]
     of_state = any(x.method == "items" and is_name(x.receiver, target.value.value) for x in items)
     state = any(x.attr.value == "state" for x in model.within(outer.iter, cst.Attribute))
+    state = state or _is_of_saved(model, outer)
     named = {x.value for x in model.within(inner.target, cst.Name)}
     return of_state and state and receiver.value in named
+
+
+def _is_of_saved(model: FileModel, loop: cst.For) -> bool:
+    """``saved["state"].values()``, also by ``get``, where an optimizer loads what is saved.
+
+    ``load_state_dict`` of torch 2.9 leaves the count where it finds it
+    (``Optimizer._process_value_according_to_param_policy``), unlike the moments.
+    """
+    keys = (x for x in model.within(loop.iter, cst.SimpleString) if model.literal(x) == "state")
+    if not any(True for _ in keys):
+        return False
+    home, order = model.function_of(loop), model.tree.order
+    saved = {x.value for x in model.within(loop.iter, cst.Name)}
+    return any(
+        call.function is home
+        and order[call.node] > order[loop]
+        and any(isinstance(one, cst.Name) and one.value in saved for one in call.positional)
+        and (call.receiver is None or model.value(call.receiver).kind is not Kind.MODEL)
+        for call in model.methods("load_state_dict")
+    )
 
 
 def _spares_count(model: FileModel, line: cst.Assign) -> bool:

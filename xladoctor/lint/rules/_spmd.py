@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
+from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._sources import made_in, sources, the_call
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ _MODULES = (
     "torch_xla.distributed.spmd.xla_sharding",
     "torch_xla.experimental.xla_sharding",  # until 2.4
 )
+#: Words of what chooses between one program and one process for each core.
+_MODES = frozenset({"spmd", "fsdp", "shard", "sharded", "sharding", "mesh", "parallel", "mp"})
 USE_SPMD = ("torch_xla.runtime.use_spmd", "torch_xla.experimental.xla_sharding.use_spmd")
 
 
@@ -33,7 +37,16 @@ def turned_on(model: FileModel) -> CallSite | None:
     A program that asks (``if args.spmd: xr.use_spmd()``) has both modes, and each line its own; so
     has a file that one script imports with SPMD and another without.
     """
-    return next((c for c in model.calls(*USE_SPMD) if not conditional(model, c.node)), None)
+    return next((c for c in model.calls(*USE_SPMD) if not _is_chosen(model, c.node)), None)
+
+
+def _is_chosen(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a condition decides, other than one that asks for XLA devices (``if HAS_XLA:``)."""
+    return any(
+        "__name__" not in model.tree.text(guard.test)
+        and not (guard.runs is OnXla.YES and _MODES.isdisjoint(words(model.tree.text(guard.test))))
+        for guard in model.guards(node)
+    )
 
 
 def conditional(model: FileModel, node: cst.CSTNode) -> bool:

@@ -86,6 +86,14 @@ def _by_method(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     return call.argument(*row["path"]) if "path" in row else call.receiver
 
 
+def uploaded_path(_: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    """The file of this machine that a client of some storage sends there, or None."""
+    row = _rows("uploader").get(call.method or "")
+    if row is None or isinstance(call.target, Function):
+        return None
+    return call.argument(*row["path"])
+
+
 @functools.cache
 def _rows(kind: str) -> dict[str, Mapping[str, Any]]:
     """The rows of ``tables/writers.toml`` by the names that they tell of."""

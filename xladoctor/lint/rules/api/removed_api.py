@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from xladoctor.lint.model import walk
+from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import import_fix, imported, never_reached, replacement_fix, uses
 from xladoctor.lint.rules._lost_backends import lost_backends
@@ -107,8 +109,23 @@ def _hidden(model: FileModel, node: cst.CSTNode) -> bool | None:
                 return None
             if any(isinstance(outer, cst.ExceptHandler) for outer in model.tree.ancestors(around)):
                 return None  # the second of two ways to ask
+            if _asked_above(model, around):
+                return None
             return not caught or not {"Exception", "BaseException"}.isdisjoint(caught)
     return None
+
+
+def _asked_above(model: FileModel, second: cst.Try) -> bool:
+    """``try: return xr.world_size()``, then ``except Exception: pass``, right above another try."""
+    block = model.parent(second)
+    if not isinstance(block, cst.IndentedBlock):
+        return False
+    return any(
+        isinstance(first, cst.Try)
+        and isinstance(last_of(first.body), cst.Return)
+        and _asks_again(model, first)
+        for first in itertools.takewhile(lambda line: line is not second, block.body)
+    )
 
 
 def _caught(handler: cst.ExceptHandler) -> Iterator[cst.Name]:
@@ -116,8 +133,8 @@ def _caught(handler: cst.ExceptHandler) -> Iterator[cst.Name]:
     return (part for part in nodes if isinstance(part, cst.Name))
 
 
-def _asks_again(model: FileModel, handler: cst.ExceptHandler) -> bool:
-    """Whether a handler asks torch_xla or the environment instead."""
+def _asks_again(model: FileModel, handler: cst.ExceptHandler | cst.Try) -> bool:
+    """Whether a handler, or what is tried before, asks torch_xla or the environment instead."""
     parts = (x for x in walk(handler.body) if isinstance(x, cst.Name | cst.Attribute))
     return any((model.name(part) or "").startswith(("torch_xla", "os.")) for part in parts)
 

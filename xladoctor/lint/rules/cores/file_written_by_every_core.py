@@ -22,6 +22,7 @@ from xladoctor.lint.rules._writes import (
     SAVE,
     done_once,
     fetching_command,
+    uploaded_path,
     written_path,
 )
 
@@ -74,6 +75,7 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
             fix=_fix(model, call),
         )
     yield from _appended(model)
+    yield from _uploaded(model)
     yield from _done_once(model)
     yield from _downloads(model)
     yield from _commands(model)
@@ -87,6 +89,19 @@ def _appended(model: FileModel) -> Iterator[Problem]:
             f"every core appends to {snippet(model, path)}: it gets each line once from every "
             "core, in any order",
             suggestion=_advice(call),
+            related=entry_places(model, entry),
+        )
+
+
+def _uploaded(model: FileModel) -> Iterator[Problem]:
+    """``blob.upload_from_filename(path)`` on all cores, of what the master has to write first."""
+    for call, path, entry in _shared(model, uploaded_path):
+        yield model.problem(
+            call.node,
+            f"every core uploads {snippet(model, path)}, as often as there are cores; what the "
+            "master writes (xm.save) may not be there yet: no core waits for it",
+            suggestion='xm.rendezvous("written"), and upload it under '
+            "`if xm.is_master_ordinal(local=False):`",
             related=entry_places(model, entry),
         )
 

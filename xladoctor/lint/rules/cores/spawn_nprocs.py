@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
 from xladoctor.lint.model.knowledge import PARTIAL
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._answers import answers
@@ -32,6 +33,15 @@ _COUNTS = frozenset(
     )
 )
 _LISTS = frozenset({"torch_xla.core.xla_model.get_xla_supported_devices", "torch_xla.devices"})
+#: Questions about a number that say that it is not 1, with their answers.
+_SAY_SEVERAL = (
+    ((cst.GreaterThan, 1), True),
+    ((cst.GreaterThanEqual, 2), True),
+    ((cst.NotEqual, 1), True),
+    ((cst.Equal, 1), False),
+    ((cst.LessThan, 2), False),
+    ((cst.LessThanEqual, 1), False),
+)
 _SPAWN = "torch_xla.distributed.xla_multiprocessing.spawn"
 
 
@@ -58,6 +68,7 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
             or _may_be_given(model, given)
         )
         unseen = unseen or (value is None and _is_asked_for(model, call, given))
+        unseen = unseen or (value is NotImplemented and _are_several(model, call, given))
         if not unseen and (not isinstance(value, int) or (value == 1 and not flag)):
             continue
         yield model.problem(
@@ -80,8 +91,20 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     bound = [binding.node for binding in model.bindings(given.value, given)]
     if len(bound) == 1 and isinstance(bound[0], cst.Param):
         return _handed(model, bound[0])
-    values = [model.literal(node) for node in assigned(model, given)]
+    values = [_number(model, node) for node in assigned(model, given)]
     return [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+
+
+def _number(model: FileModel, node: cst.BaseExpression) -> object:
+    """A number as it is written; of ``int(os.environ.get("CORES", "4"))`` the default."""
+    call = model.call(node) if isinstance(node, cst.Call) else None
+    if call is None or call.name != "builtins.int" or len(call.positional) != 1:
+        return model.literal(node)
+    inner = call.positional[0]
+    asks = model.call(inner) if isinstance(inner, cst.Call) else None
+    default = asks.argument(1, "default") if asks and asks.name in ASKS_ENVIRONMENT else None
+    value = model.literal(default) if default is not None else None
+    return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
 def _handed(model: FileModel, parameter: cst.Param) -> list[int]:
@@ -130,6 +153,20 @@ def _is_asked_for(model: FileModel, call: CallSite, given: cst.BaseExpression) -
         for part, holds in answers(model, guard.test, when=guard.when)
         if holds is not None
     )
+
+
+def _are_several(model: FileModel, call: CallSite, given: cst.BaseExpression) -> bool:
+    """Whether a condition says that a number is another than 1: ``if cores > 1:``."""
+    written = model.tree.text(given).strip()
+    for guard in model.guards(call.node):
+        for part, holds in answers(model, guard.test, when=guard.when):
+            if not isinstance(part, cst.Comparison) or len(part.comparisons) > 1:
+                continue
+            [compared] = part.comparisons
+            asked = type(compared.operator), model.literal(compared.comparator)
+            if model.tree.text(part.left).strip() == written and (asked, holds) in _SAY_SEVERAL:
+                return True
+    return False
 
 
 def _is_some(model: FileModel, written: str, test: cst.BaseExpression, holds: bool) -> bool:

@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, Kind, LoopKind
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._batches import OF_DATA
 from xladoctor.lint.rules._environment import is_off, settings
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._ranks import first_rank
@@ -154,9 +155,11 @@ def _moved_whole(model: FileModel, start: CallSite) -> Iterator[Problem]:
         return
     loops = [loop for loop in model.loops if loop.kind is LoopKind.STEP]
     moves = [call for call in model.calls() if call.method in _MOVES and not _is_there(model, call)]
+    made = [call for call in model.calls(*OF_DATA) if "device" in call.keywords and not weights]
     first: dict[Loop, CallSite] = {}
-    for call in moves:
-        loop = model.step_loop(call.node) if weights else model.loop(call.node)
+    for call in (*moves, *made):
+        loop = None if weights else model.loop(call.node)
+        loop = loop if loop in loops else model.step_loop(call.node)
         if loop in loops and loop is not None and model.value(call.node).is_device_tensor:
             first.setdefault(loop, call)
     wholes = [call for call in moves if model.value(call.node).kind is Kind.MODEL]

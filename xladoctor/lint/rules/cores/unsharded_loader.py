@@ -22,6 +22,7 @@ from xladoctor.lint.rules._loaders import (
     says_evaluation,
 )
 from xladoctor.lint.rules._model_parallel import divided
+from xladoctor.lint.rules._own_loaders import over_all_files
 from xladoctor.lint.rules._shares import samplers_of_one
 from xladoctor.lint.rules._trainers_loaders import of_each_core
 
@@ -59,6 +60,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
         yield from _of_trainers(model, of_trainers.values())
     if model.led_by or divided(model) is not None:
         return  # cores with parts of one model take the same batches
+    yield from _of_files(model)
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.node in of_trainers or call.has_star or _sampler_shares(model, call):
             continue
@@ -91,6 +93,21 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             fix=None
             if others or call.begun is not None or {"sampler", "batch_sampler"} & {*call.keywords}
             else _fix(model, call),
+        )
+
+
+def _of_files(model: FileModel) -> Iterator[Problem]:
+    """``Rows("gs://bucket/*.parquet")`` of a class of the program that opens them one by one."""
+    for call, loop, entry in over_all_files(model):
+        yield model.problem(
+            call.node,
+            "every core goes over all files in the same order: all of them train on the same "
+            "batches",
+            suggestion="give each core its own: files[xr.global_ordinal() :: xr.world_size()]",
+            related=[
+                *entry_places(model, entry),
+                model.place(loop.node, f"the {loop.kind.value} over it"),
+            ],
         )
 
 

@@ -30,9 +30,12 @@ _CLOCKS = frozenset(
     }
 )
 _XM = "torch_xla.core.xla_model."
-_STEPS = frozenset({"torch_xla.sync", _XM + "mark_step", _XM + "optimizer_step"})
+_ENDS = frozenset({"torch_xla.sync", _XM + "mark_step"})
+_STEPS = _ENDS | {_XM + "optimizer_step"}
 _READS = frozenset({"item", "cpu", "tolist", "numpy"})
 _CASTS = frozenset(f"builtins.{name}" for name in ("float", "int", "bool", "print", "str"))
+#: Readings of the clock in a turn of a loop: of all of it, and the beginning and end of the turn.
+_TIMES = 3
 #: Words in the names of what times the tracing on purpose.
 _TRACING = frozenset({"trace", "traced", "traces", "tracing"})
 #: Methods that keep what they are given as it is.
@@ -81,6 +84,8 @@ def _only_queued(
     here = start is not None and _before(model, start, end)
     # A device loader lets the host run ahead by a few batches only.
     if start is not None and here and not _device_loader_between(model, start, end):
+        if _is_of_launch(model, start, end) or _waited_before(model, start, end):
+            return None, None
         timed.append(Timed(start.node, reached_between(model, start, end)))
     calls = model.calls_of(end.function)
     before = [call for call in calls if model.tree.order[call.node] < model.tree.order[end.node]]
@@ -130,6 +135,34 @@ def _is_of_tracing(model: FileModel, node: cst.BinaryOperation) -> bool:
     return any(words(name.value) & _TRACING for name in names)
 
 
+def _is_of_launch(model: FileModel, start: CallSite, end: CallSite) -> bool:
+    """Whether nothing but the end of the graph stands between: how long that takes is meant.
+
+    It compiles there, and waits for the step before: a slow one tells of a compilation.
+    """
+    between = model.calls_between(start.node, end.node)
+    return bool(between) and all(call.name in _ENDS for call in between)
+
+
+def _waited_before(model: FileModel, start: CallSite, end: CallSite) -> bool:
+    """``elapsed = time.time() - began`` in a loop behind the start, whose turns read below it.
+
+    All turns but the last few have been waited for. Not where a turn asks for the time more than
+    once: then the differences between are meant.
+    """
+    loop = model.loop(end.node)
+    if loop is None or loop.implicit or model.tree.order[start.node] > model.tree.order[loop.node]:
+        return False
+    if sum(call.name in _CLOCKS for call in model.calls_in(loop.node)) > _TIMES:
+        return False
+    behind = (
+        call
+        for call in model.calls_in(loop.node)
+        if model.tree.order[call.node] > model.tree.order[end.node]
+    )
+    return any(_waits(model, call) for call in behind)
+
+
 def _is_of_budget(model: FileModel, node: cst.BinaryOperation) -> bool:
     """``left = budget - (time.time() - start)``, ``if time.time() - start > budget``: no timing."""
     used = model.parent(node)
@@ -153,14 +186,15 @@ def _works(model: FileModel, call: CallSite) -> bool:
 
 def _waits(model: FileModel, call: CallSite) -> bool:
     if call.name in family.waits() or (call.method in _READS and call.name is None):
-        return True
+        # ``torch.cos(torch.tensor(share)).item()`` of a schedule: on the host all along
+        return call.receiver is None or model.value(call.receiver).kind is not Kind.CPU_TENSOR
     if (call.name or "").startswith("math.") and model.is_here(call.node):
         return model.effects.is_read(call.node)
     if makes_pictures(model, call) or model.effects.read_at(call.node) is not None:
         return True
     if isinstance(call.target, Function) and _stores_on_host(model, call.target):
         return True
-    if call.name in {"torch_xla.sync", _XM + "mark_step"}:
+    if call.name in _ENDS:
         return call.argument(0, "wait") is not None
     told = call.keywords.get("wait")  # the function below these: ``_xla_sync_multi(wait=True)``
     if told is not None and (call.name or "").startswith("torch_xla."):

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _OTHER_LOADER = (
     "for batch in pl.MpDeviceLoader(loader, device): it uploads the next batches in the background"
 )
+#: Libraries whose functions move no batch for their callers, or as they say by themselves.
+_LIBRARIES = ("builtins.", "torch.", "torch_xla.", "accelerate.", "transformers.", "lightning.")
 
 
 @rule("XLA603")
@@ -123,7 +125,7 @@ def _over_loader(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Proble
     if by_hand:
         move = next((one for one in by_hand if one.function is loop.function), by_hand[0])
     if move is None:
-        move = _by_helper(model, loop, node)
+        move = _by_helper(model, loop, node) or _by_unread(model, loop, node)
     if move is None:
         yield from _by_trainer(model, loop, node)
         return
@@ -161,6 +163,28 @@ def _by_helper(model: FileModel, loop: Loop, node: cst.For) -> CallSite | None:
             model.loop(call.node) is loop
             and moved.holds_device_tensor
             and model.value(given).kind is Kind.CPU_TENSOR
+            and not model.throttled(call.node)
+        ):
+            return call
+    return None
+
+
+def _by_unread(model: FileModel, loop: Loop, node: cst.For) -> CallSite | None:
+    """``loss = losses(model, batch, device)`` of a module that nobody has read: it moves the batch.
+
+    What a plain loader gives is on the host, the model is not, and the device is given for it.
+    """
+    names = {part.value for part in walk(node.target) if isinstance(part, cst.Name)}
+    for call in model.calls():
+        if call.target is not None or call.name is None or call.name.startswith(_LIBRARIES):
+            continue
+        given = [*call.positional, *call.keywords.values()]
+        kinds = {model.value(one).kind for one in given}
+        batch = any(isinstance(one, cst.Name) and one.value in names for one in given)
+        if (
+            batch
+            and {Kind.DEVICE, Kind.MODEL} <= kinds
+            and model.loop(call.node) is loop
             and not model.throttled(call.node)
         ):
             return call

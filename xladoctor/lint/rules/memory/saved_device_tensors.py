@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 _DEPTH = 4
 #: Classes of other packages that write checkpoints with ``torch.save`` (timm 1.0).
 _SAVERS = frozenset({"timm.utils.CheckpointSaver", "timm.utils.checkpoint_saver.CheckpointSaver"})
+#: Methods that give a module back where it is, unless they are given a device.
+_STAY = frozenset(
+    {"bfloat16", "double", "eval", "float", "half", "requires_grad_", "to", "train", "type"}
+)
 #: What tests for one process are called, in projects that are not seen whole.
 _PICKS_CORES = re.compile(
     r"(?i)rank|ordinal|master|(?<!__)main|process|chief|leader|primary|is_zero"
@@ -173,9 +177,8 @@ def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> 
     known = value.on_device or _is_trained(model, save, holder)
     if not known and not _trains_beside(model, save):
         return False
-    taken = made_by(model, holder)
-    if taken is not None and (taken.method == "cpu" or _says_cpu(model, taken)):
-        return False  # model.cpu().state_dict(), also through a name
+    if _taken_to_host(model, holder):
+        return False
     home = model.function_of(holder)
     back = [
         call.method == "cpu" or _says_cpu(model, call)
@@ -186,6 +189,18 @@ def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> 
         and (call.method == "cpu" or _says_cpu(model, call) or _says_xla(model, call))
     ]
     return not back or not back[-1]
+
+
+def _taken_to_host(model: FileModel, holder: cst.BaseExpression) -> bool:
+    """``model.cpu().float()``, also through a name: the last move in a row of calls counts."""
+    taken = made_by(model, holder)
+    while taken is not None:
+        if taken.method == "cpu" or _says_cpu(model, taken):
+            return True
+        if taken.method not in _STAY or _says_xla(model, taken):
+            return False
+        taken = model.call(taken.receiver) if isinstance(taken.receiver, cst.Call) else None
+    return False
 
 
 def _steps_there(model: FileModel, optimizer: cst.BaseExpression) -> bool:

@@ -28,6 +28,7 @@ from xladoctor.lint.rules._loaders import (
 from xladoctor.lint.rules._short_batches import leaves_short_ones_out
 from xladoctor.lint.rules._sliced_batches import sliced_batches
 from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._webdatasets import short_last_ones
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,6 +55,14 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla or _fills_up(model):
         return
     yield from sliced_batches(model)
+    for call in short_last_ones(model):
+        assert isinstance(call.node.func, cst.Attribute)
+        yield model.problem(
+            call.node.func.attr,
+            "WebDataset keeps a smaller last batch of each worker: a new shape, so the whole step "
+            "is compiled a second time",
+            suggestion="give partial=False",
+        )
     for call in model.calls(DATA_LOADER):
         if not _keeps_short_batch(model, call):
             continue

@@ -24,6 +24,7 @@ from xladoctor.lint.rules._memories import whole_memories
 from xladoctor.lint.rules._nested import NESTED, takes_device_tensor
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often, snippet
 from xladoctor.lint.rules._sources import the_source
+from xladoctor.lint.rules._written_lists import written_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,7 @@ def growing_tensor(model: FileModel) -> Iterator[Problem]:
             related=[loop_place(model, loop)],
         )
     yield from _texts(model)
+    yield from _written(model)
     yield from _episodes(model)
     yield from _lists(model)
     yield from _memories(model)
@@ -80,6 +82,18 @@ def _grows_in(model: FileModel, loop: Loop, node: cst.CSTNode, target: cst.BaseE
         handing = carried(model, function, target.value)
         return handing is not None and loop.node in model.tree.ancestors(handing.node)
     return not _set_by_others(model, node, loop.node, target)
+
+
+def _written(model: FileModel) -> Iterator[Problem]:
+    """``torch.tensor([text], device=device)`` of a list that the model's own tokens have filled."""
+    for call, loop, kept in written_lists(model) if model.is_xla else ():
+        yield model.problem(
+            call.node,
+            f"{snippet(model, kept)} is as long as what the model wrote: each length is a graph of "
+            "its own, and is compiled",
+            suggestion="pad to the longest text (with a mask in the loss)",
+            related=[loop_place(model, loop)],
+        )
 
 
 def _episodes(model: FileModel) -> Iterator[Problem]:
