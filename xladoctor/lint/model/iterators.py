@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames, Names
     from xladoctor.lint.model.syntax import Function, Tree
     from xladoctor.lint.model.values import Value
 
