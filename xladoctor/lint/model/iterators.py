@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.linked_names import LinkedNames, Names
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Function, Tree
     from xladoctor.lint.model.values import Value
 
