@@ -19,6 +19,7 @@ _IN_PLACE = frozenset({"normal_", "uniform_", "random_", "bernoulli_", "exponent
 _EMPTY = frozenset(
     f"torch.{name}" for name in ("empty", "zeros", "ones", "empty_like", "zeros_like", "ones_like")
 )
+_CASTS = frozenset({"float", "double", "half", "bfloat16"})
 #: What draws by the numbers of its first tensor (measured on torch_xla 2.9, as those above).
 _BY_WEIGHT = frozenset({"torch.multinomial", "torch.normal"})
 _BY_WEIGHT_METHODS = frozenset({"multinomial", "bernoulli"})
@@ -31,8 +32,12 @@ def draws_anew(model: FileModel, call: CallSite) -> bool:
     """
     if call.name in _ON_DEVICE or call.name in _LIKE:
         return _on_device(model, call)
+    if call.method not in _IN_PLACE:
+        return False
     made = model.call(call.receiver) if isinstance(call.receiver, cst.Call) else None
-    if call.method not in _IN_PLACE or made is None:
+    if made is not None and made.method in _CASTS and isinstance(made.receiver, cst.Call):
+        made = model.call(made.receiver)  # ``torch.zeros_like(x).float().uniform_()``
+    if made is None:
         return False
     return made.name in _EMPTY and model.value(made.node).is_device_tensor
 

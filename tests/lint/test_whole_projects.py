@@ -1,0 +1,249 @@
+"""Projects of several files, in which an object, a class or a module is handed from one to another.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+from xladoctor.lint import engine
+from xladoctor.lint.run import Plan, lint_files
+
+DEVICES = """\
+import torch
+
+try:
+    import torch_xla.core.xla_model as xm
+except ImportError:
+    xm = None
+
+
+def xla_model():
+    return xm
+
+
+def current_device():
+    global _device
+    try:
+        return _device
+    except NameError:
+        if xm is not None:
+            _device = xm.xla_device()
+        elif torch.cuda.is_available():
+            _device = torch.device("cuda:0")
+        else:
+            _device = torch.device("cpu")
+    return _device
+"""
+NETS = """\
+import torch
+import torch.nn as nn
+
+
+class Head(nn.Module):
+    def forward(self, features, targets):
+        counts = (features.sum(dim=2) > 0).sum(dim=1)
+        for row in range(features.shape[0]):
+            if int(counts[row]) == 0:{counted}
+                continue
+        return features[features > 0].sum(){masked}
+
+
+class Detector(nn.Module):
+    def __init__(self, backbone, head):
+        super().__init__()
+        self.backbone = backbone
+        self.head = head
+
+    def forward(self, images, targets=None):
+        return {{"loss": self.head(self.backbone(images), targets)}}
+"""
+PLAN = """\
+import torch.nn as nn
+
+
+class Base:
+    def get_model(self):
+        raise NotImplementedError
+
+
+class Plan(Base):
+    def get_model(self):
+        from nets import Detector, Head
+
+        if getattr(self, "model", None) is None:
+            self.model = Detector(nn.Linear(4, 4), Head())
+        return self.model
+"""
+TRAINER = """\
+from devices import current_device, xla_model
+from plan import Base, Plan
+
+xm = xla_model()
+
+
+class Trainer:
+    def __init__(self, plan: {said}, loader):
+        self.plan = plan
+        self.device = current_device()
+        self.loader = iter(loader)
+
+    def train(self):
+        self.model = self.plan.get_model().to(self.device)
+        for self.turn in range(100):
+            self.step()
+
+    def step(self):
+        images, targets = next(self.loader)
+        images = images.to(self.device)
+        loss = self.model(images, targets.to(self.device))["loss"]
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        print(loss.item())  # !XLA101
+        if xm:
+            xm.mark_step()  # !XLA802
+"""
+
+
+@pytest.mark.parametrize("said", ["Plan", "Base", "object"])
+def test_what_a_parameter_is_said_to_be_makes_the_model(tmp_path, said):
+    """A class of the program, or one of its heirs; not what anything may be."""
+    known = said != "object"
+    nets = NETS.format(
+        counted="  # !XLA102" if known else "", masked="  # !XLA202" if known else ""
+    )
+    files = {
+        "devices.py": DEVICES.replace("xla_device()", "xla_device()  # !XLA802"),
+        "nets.py": nets,
+        "plan.py": PLAN,
+        "trainer.py": TRAINER.format(said=said),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    results = lint_files(sorted(tmp_path.glob("*.py")), Plan(engine.LintOptions()))
+    told = {
+        (result.filename.rpartition("/")[2], item.locations[0].row, item.code)
+        for result in results
+        for item in result.result.findings
+        if item.code in {"XLA101", "XLA102", "XLA202", "XLA802"}
+    }
+    wanted = {(name, row, code) for name, text in files.items() for row, code in marks(text)}
+    assert told == wanted
+
+
+CORES = "import torch_xla.core.xla_model as xm\n"
+PROGRAMS = {
+    "XLA802: a name that only looks like a module of torch_xla": f"""\
+{CORES}
+def xla_loaders(make):
+    xr = make()
+    xs = make()
+    return xr.total, xs.shape
+""",
+    "XLA408: notebook_launcher hands over what it is given, and no number": f"""\
+{CORES}
+from accelerate import notebook_launcher
+def main(text, model, size=None):
+    return text, model, size
+def alone():
+    return None
+notebook_launcher(main, ("a",), num_processes=8)  # !XLA408
+notebook_launcher(main, ("a", "b"), num_processes=8)
+notebook_launcher(main, args=("a", "b", "c", "d"), num_processes=8)  # !XLA408
+notebook_launcher(alone, num_processes=8)
+""",
+    "XLA406 XLA905: callbacks that are given as classes": f"""\
+{CORES}
+import json
+import torch_xla.distributed.xla_multiprocessing as xmp
+from transformers import Trainer, TrainerCallback, TrainingArguments
+class Logger(TrainerCallback):
+    def on_train_end(self, args, state, control, **kwargs):
+        try:
+            with open("log.json", "w") as out:  # !XLA406
+                json.dump([args.logging_dir], out)
+        except Exception:
+            pass
+        finally:
+            print(args.logging_dir)  # !XLA905
+class Other(TrainerCallback):
+    def on_train_end(self, args, state, control, **kwargs):
+        if state.is_world_process_zero:
+            with open("log.json", "w") as out:
+                json.dump([], out)
+def main(index):
+    arguments = TrainingArguments("out", optim="adamw_torch", dataloader_drop_last=True)
+    Trainer(net, args=arguments, callbacks=[Logger, Other]).train()
+if __name__ == "__main__":
+    xmp.spawn(main)
+""",
+    "XLA901 XLA718: what stands where the program found GPUs": """\
+import pytorch_lightning as pl
+from torch.utils.data import DataLoader
+def train(config, net, dataset):
+    settings = {"max_epochs": 3}
+    if config.device.startswith("gpu"):
+        from pytorch_lightning.plugins import DDPPlugin
+        settings["plugins"] = DDPPlugin(find_unused_parameters=False)
+    elif config.device == "tpu":
+        from pytorch_lightning.plugins import DDPSpawnPlugin  # !XLA901
+        settings["accelerator"] = "tpu"
+        settings["devices"] = 8
+    loader = DataLoader(dataset, 8, pin_memory=True, drop_last=True)
+    pl.Trainer(**settings).fit(net, loader)
+""",
+    "XLA718: a Trainer for TPUs alone": """\
+import pytorch_lightning as pl
+from torch.utils.data import DataLoader
+def train(net, dataset):
+    settings = {"accelerator": "tpu", "devices": 8}
+    loader = DataLoader(dataset, 8, pin_memory=True, drop_last=True)  # !XLA718
+    pl.Trainer(**settings).fit(net, loader)
+""",
+    "XLA901: a precision for TPUs": """\
+import pytorch_lightning as pl
+def train(net, loader, use_tpus):
+    precision = 16 if use_tpus else 32  # !XLA901
+    other = 32 if use_tpus else 16
+    if use_tpus:
+        pl.Trainer(accelerator="tpu", devices=8, precision=precision).fit(net, loader)
+        pl.Trainer(accelerator="tpu", devices=8, precision=other).fit(net, loader)
+""",
+    "XLA434: draws in the steps of Lightning": """\
+import lightning.pytorch as pl
+import torch
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+    def training_step(self, batch, number):
+        noise = torch.randn_like(batch)  # !XLA434
+        mask = torch.zeros_like(batch).float().uniform_(0, 1) < 0.5  # !XLA434
+        return self.layer(batch + noise * mask).sum()
+    def validation_step(self, batch, number):
+        return self.layer(batch + torch.randn_like(batch)).sum()
+pl.Trainer(accelerator="tpu", devices=8).fit(Net(), loader)
+""",
+    "XLA434: draws of one core": """\
+import lightning.pytorch as pl
+import torch
+class Net(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+    def training_step(self, batch, number):
+        return self.layer(batch + torch.randn_like(batch)).sum()
+pl.Trainer(accelerator="tpu", devices=1).fit(Net(), loader)
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_handed_on_is_known(name):
+    asked = set(name.partition(":")[0].split())
+    told = {(row, code) for row, code in found(PROGRAMS[name]) if code in asked}
+    assert told == marks(PROGRAMS[name])
