@@ -213,6 +213,23 @@ def train(net, loader, use_tpus):
         pl.Trainer(accelerator="tpu", devices=8, precision=precision).fit(net, loader)
         pl.Trainer(accelerator="tpu", devices=8, precision=other).fit(net, loader)
 """,
+    "XLA101: a step that the Trainer of another file calls": f"""\
+{CORES}
+from engine.trainer import Trainer
+class OnTpus(Trainer):
+    def _backward_pass(self, model, loss):
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        xm.mark_step()
+        return loss.detach().cpu().numpy()  # !XLA101
+class Check:
+    def once(self, model, batch):
+        loss = model(batch.to(xm.xla_device())).sum()
+        loss.backward()
+        self.optimizer.step()
+        return loss.item()
+""",
     "XLA434: draws in the steps of Lightning": """\
 import lightning.pytorch as pl
 import torch

@@ -9,9 +9,11 @@ import libcst as cst
 
 from xladoctor.lint.model import calls, frameworks
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.module_hooks import trained_with
 from xladoctor.lint.model.syntax import Class
+from xladoctor.lint.model.training import method
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -122,11 +124,24 @@ class CalledPerBatch:
         Or what a function gives back that puts a step together: ``step = make_step(model, opt)``.
         """
         named = know.STEP_NAME.search(function.name) or self._is_given_back(function)
-        if not named or self._flow.callers(function):
-            return False
         calls = self._graph.calls_in(function)
+        if not (named or self._is_for_base(function)) or self._flow.callers(function):
+            return False
         return bool(function.parameters) and any(
             self._around[call] is None and self._training.trains(call, 1) for call in calls
+        )
+
+    def _is_for_base(self, function: Function) -> bool:
+        """``_backward_pass(self, loss)`` of a class on another file's Trainer, which calls it.
+
+        It goes backward and steps by itself, in no loop.
+        """
+        if function.owner is None or not function.owner.bases:
+            return False
+        calls = [call for call in self._graph.calls_in(function) if self._around[call] is None]
+        backward = any(method(call) == "backward" for call in calls)
+        return backward and any(
+            method(call) == "step" or last_name(call.func) == "optimizer_step" for call in calls
         )
 
     def _of_agent(self, function: Function) -> LoopKind | None:
