@@ -230,6 +230,20 @@ class Check:
         self.optimizer.step()
         return loss.item()
 """,
+    "XLA314: Trainers that compile": f"""\
+{CORES}
+from transformers import Trainer, TrainingArguments
+def train(net, sharded):
+    if sharded:
+        more = {{"torch_compile": False, "torch_compile_backend": None}}
+    else:
+        more = {{"torch_compile": True, "torch_compile_backend": "inductor"}}  # !XLA314
+    Trainer(net, args=TrainingArguments("out", torch_compile=True)).train()  # !XLA314
+    openxla = TrainingArguments("out", torch_compile=True, torch_compile_backend="openxla")
+    Trainer(net, args=openxla).train()
+    Trainer(net, args=TrainingArguments("out", torch_compile=False)).train()
+    Trainer(net, args=TrainingArguments("out", **more)).train()
+""",
     "XLA434: draws in the steps of Lightning": """\
 import lightning.pytorch as pl
 import torch

@@ -23,6 +23,11 @@ def made_to_work(model: FileModel) -> bool:
 
 
 def meant_for_xla(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether a node runs on XLA devices, or may do so in a file that imports torch_xla itself."""
+    """Whether a node runs on XLA devices, or may do so in a file that imports torch_xla itself.
+
+    Or where the program starts all cores that come to it.
+    """
     runs = model.on_xla(node)
-    return runs is OnXla.YES or (runs is OnXla.MAYBE and model.imports_torch_xla)
+    if runs is OnXla.MAYBE:
+        return model.imports_torch_xla or model.on_every_core(node) is not None
+    return runs is OnXla.YES

@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._checkpointing import meant_for_xla
 from xladoctor.lint.rules._cuda import runs_with_xla
+from xladoctor.lint.rules._given import entries
+from xladoctor.lint.rules._training_arguments import ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _RENAMED = frozenset({"torchxla_trace_once", "aot_torchxla_trace_once", "aot_torchxla_trivial"})
 
@@ -45,6 +49,7 @@ def torch_compile_backend(model: FileModel) -> Iterator[Problem]:
             "the step",
             fix=model.fix('Give backend="openxla"', change, safe=True),
         )
+    yield from _by_trainers(model)
     for function in model.functions:
         for decorator in function.decorators:
             if isinstance(decorator, cst.Call) or model.name(decorator) != "torch.compile":
@@ -56,3 +61,37 @@ def torch_compile_backend(model: FileModel) -> Iterator[Problem]:
                     "the function is called with an XLA tensor",
                     suggestion='write @torch.compile(backend="openxla")',
                 )
+
+
+def _by_trainers(model: FileModel) -> Iterator[Problem]:
+    """``TrainingArguments(torch_compile=True)``, which takes inductor where nothing else is said.
+
+    Of dictionaries that are unpacked each way: TPUs may come to any (transformers 5.24).
+    """
+    for call in model.calls():
+        if ARGUMENTS.search(call.name or "") is None or not meant_for_xla(model, call.node):
+            continue
+        said = [
+            (name, value)
+            for name, value in _arguments(model, call)
+            if model.on_xla(value) is not OnXla.NO
+        ]
+        backends = [value for name, value in said if name == "torch_compile_backend"]
+        turned_on = [value for name, value in said if name == "torch_compile"]
+        told = [value for value in backends if model.literal(value) == "inductor"]
+        if not backends:
+            told = [value for value in turned_on if model.literal(value) is True]
+        for value in told:
+            yield model.problem(
+                value,
+                "the Trainer compiles its model with inductor, which has no code for XLA devices: "
+                "it raises when it meets an XLA tensor",
+                suggestion='torch_compile_backend="openxla", or no torch_compile',
+            )
+
+
+def _arguments(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.BaseExpression]]:
+    yield from call.keywords.items()
+    for argument in call.node.args:
+        if argument.star == "**":
+            yield from entries(model, argument.value)
