@@ -244,6 +244,45 @@ def train(net, sharded):
     Trainer(net, args=TrainingArguments("out", torch_compile=False)).train()
     Trainer(net, args=TrainingArguments("out", **more)).train()
 """,
+    "XLA102 XLA603: batches that an object moves in their place": f"""\
+{CORES}
+import torch
+class Prefetcher:
+    def __init__(self, loader, device):
+        self.batches, self.device = iter(loader), device
+        self.preload()
+    def preload(self):
+        try:
+            self.images, self.labels = next(self.batches)
+        except StopIteration:
+            self.images = self.labels = None
+            return
+        if torch.cuda.is_available():
+            self.images = self.images.cuda(non_blocking=True)
+        else:
+            self.images = self.images.to(device=self.device)  # !XLA603
+    def next(self):
+        images, labels = self.images, self.labels
+        self.preload()
+        return images, labels
+class Loop:
+    def __init__(self, net, dataset):
+        self.device = xm.xla_device()
+        self.net = net.to(self.device)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+        self.feed = Prefetcher(torch.utils.data.DataLoader(dataset), self.device)
+    def run(self):
+        for self.turn in range(100):
+            self.step()
+    def step(self):
+        images, labels = self.feed.next()
+        most = int(images[0])  # !XLA102
+        least = int(labels[0])
+        loss = self.net(images).sum() * most * least
+        self.optimizer.zero_grad()
+        loss.backward()
+        xm.optimizer_step(self.optimizer, barrier=True)
+""",
     "XLA434: draws in the steps of Lightning": """\
 import lightning.pytorch as pl
 import torch

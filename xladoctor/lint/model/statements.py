@@ -286,8 +286,17 @@ class Statements:
                 self.assign(target.value, held, frame)
             named = self._flow.classes.named(holder)
             for instance in (holder.instance,) if holder.instance is not None else named:
-                self._flow.memory.store(instance, target.attr.value, value)
+                anew = value.is_device_tensor and self._moves_itself(target)
+                self._flow.memory.store(instance, target.attr.value, value, anew=anew)
             self._flow.record(target, value)
+
+    def _moves_itself(self, target: cst.Attribute) -> bool:
+        """``self.batch = self.batch.to(device)``: what it held on the host is there no more."""
+        parents = self._flow.tree.parents
+        line = parents.get(parents.get(target, target))
+        made = line.value if isinstance(line, cst.Assign) else None
+        func = made.func if isinstance(made, cst.Call) else None
+        return isinstance(func, cst.Attribute) and dotted_text(func.value) == dotted_text(target)
 
     def _bind(self, name: str, value: Value, frame: Frame) -> None:
         """What is known of the attributes of what a name held before says nothing any more."""
