@@ -212,8 +212,9 @@ READINGS = {
     ),
 }
 
-#: The largest is trained before a release (``make test-slow``).
-SOON = ["kfold_images", pytest.param("unet_mask_depth", marks=pytest.mark.slow), "ct_slices"]
+#: The larger ones are trained before a release (``make test-slow``).
+LARGER = [pytest.param(name, marks=pytest.mark.slow) for name in ("unet_mask_depth", "ct_slices")]
+SOON = ["kfold_images", *LARGER]
 TREATED = ["kfold_images", "unet_mask_depth", "ct_slices", "lightning_tpu"]
 
 

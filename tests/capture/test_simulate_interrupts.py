@@ -72,7 +72,10 @@ def gone(send, number):
     return all(words[2].startswith("Z") for words in mine)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow)],
+)
 def test_a_signal_ends_all_processes_and_the_report_is_written(tmp_path, number, code):
     (tmp_path / "train.py").write_text(PROGRAM)
     base = {key: value for key, value in os.environ.items() if not key.startswith("PJRT")}

@@ -160,6 +160,7 @@ def found(folder, start):
     }
 
 
+@pytest.mark.slow
 def test_several_launches_of_a_packages_function_by_python_m_on_16_cores(folder):
     """By alias, with ``fork``, with ``nprocs=None``, by ``torch_xla.launch`` and alone."""
     ends = profile(folder, 16, sys.executable, "-m", "shipped")

@@ -77,7 +77,7 @@ def test_a_healthy_program_is_equal_in_all_ways(tmp_path):
 @pytest.mark.parametrize(
     ("case", "what", "line", "because"),
     [
-        ("cut", "gradient", "cut", "XLA433"),
+        pytest.param(*("cut", "gradient", "cut", "XLA433"), marks=pytest.mark.slow),
         pytest.param(
             *("clipped", "gradient", "clip", ("XLA303", "XLA412")), marks=pytest.mark.slow
         ),

@@ -299,6 +299,7 @@ def test_unet_on_one_core_fixed_trains(tmp_path):
     assert (tmp_path / "resunet_1core.pth").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 @pytest.mark.skipif(
     importlib.util.find_spec("pytorch_lightning") is None, reason="needs the extra 'frameworks'"

@@ -20,7 +20,7 @@ import pytest
 from tests.tpu import graphs
 
 pytest.importorskip("torch_xla")
-pytestmark = [pytest.mark.xla, graphs.real]
+pytestmark = [pytest.mark.xla, pytest.mark.slow, graphs.real]
 
 ROOT = Path(__file__).resolve().parents[2]
 
