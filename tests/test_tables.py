@@ -668,7 +668,7 @@ def _is_there(dotted: str) -> bool:
 
 def test_paths_of_the_table_of_writers_are_where_the_installed_packages_take_them():
     table = catalogue.table("writers")
-    assert set(table) == {"function", "method", "opener", "once"}
+    assert set(table) == {"function", "method", "opener", "once", "uploader"}
     names = [name for kind in table for row in table[kind] for name in row["names"]]
     assert len(names) == len(set(names))
     for row in (*table["function"], *table["opener"]):
@@ -684,6 +684,19 @@ def test_paths_of_the_table_of_writers_are_where_the_installed_packages_take_the
                 continue
             place, keyword = row["path"]
             assert parameters[place] == keyword or keyword not in parameters, dotted
+
+
+@pytest.mark.parametrize(
+    "dotted",
+    ["google.cloud.storage.Blob.upload_from_filename", "boto3.s3.inject.upload_file"],
+)
+def test_uploaders_take_their_file_where_the_table_of_writers_says(dotted):
+    name = dotted.rpartition(".")[2]
+    pytest.importorskip(dotted.partition(".")[0])
+    (row,) = [row for row in catalogue.table("writers")["uploader"] if name in row["names"]]
+    place, keyword = row["path"]
+    taken = list(inspect.signature(_there(dotted)).parameters)
+    assert taken[place + 1] == keyword  # behind ``self``
 
 
 @pytest.mark.filterwarnings("ignore")
