@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint import library
 from xladoctor.lint.contents import Files
 from xladoctor.lint.folders import Folders, join
+from xladoctor.lint.model.words import XLA_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -158,6 +159,7 @@ class _Graph:
         self._imports: dict[str, dict[str, str]] = {}
         self._copies: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
+        self._twins: dict[str, list[frozenset[str]]] | None = None
         self._given = tuple(given)
         self._located: dict[tuple[str, str], str | None] = {}
 
@@ -222,6 +224,26 @@ class _Graph:
                     self._importers.setdefault(target, []).append(other)
         return self._importers.get(name, [])
 
+    def has_twin(self, name: str) -> bool:
+        """``train.py`` beside ``train_tpu.py``, which is for XLA devices: it is for others.
+
+        Whoever for XLA devices imports it takes it along all the same.
+        """
+        folder, stem = os.path.split(name)
+        own = words(stem.removesuffix(".py"))
+        return not own & XLA_WORDS and any(own < other for other in self._for_tpus(folder))
+
+    def _for_tpus(self, folder: str) -> Sequence[frozenset[str]]:
+        """What the files for XLA devices in a folder that say so are called, word by word."""
+        if self._twins is None:
+            self._twins = {}
+            for name in self._given:
+                home, stem = os.path.split(name)
+                own = words(stem.removesuffix(".py"))
+                if own & XLA_WORDS and self.is_root(name):
+                    self._twins.setdefault(home, []).append(own)
+        return self._twins.get(folder, ())
+
     def _absolute(self, name: str) -> str:
         return os.path.normpath(os.path.join(self._here, name))  # noqa: PTH118
 
@@ -268,12 +290,17 @@ def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
     """
     found: dict[tuple[str, str], int] = {}
 
+    def others(name: str) -> Sequence[str]:
+        return [
+            one for one in graph.importers(name) if graph.is_root(one) or not graph.has_twin(one)
+        ]
+
     def walk(start: Sequence[str], first: int, most: int, *, down: bool) -> None:
         seen, frontier = set(start), list(start)
         for distance in range(first, first + most):
             following: dict[str, None] = {}
             for name in frontier:
-                for other in graph.imports(name).values() if down else graph.importers(name):
+                for other in graph.imports(name).values() if down else others(name):
                     pair = (name, other) if down else (other, name)
                     found[pair] = min(distance, found.get(pair, distance))
                     if other not in seen:
@@ -283,7 +310,7 @@ def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
 
     walk(roots, 1, _DOWN, down=True)
     walk(roots, 1, _UP, down=False)
-    scripts = {one: None for name in roots for one in graph.importers(name)}
+    scripts = {one: None for name in roots for one in others(name)}
     walk([name for name in scripts if name not in set(roots)], _UP + 1, _BESIDE, down=True)
     return found
 
