@@ -289,6 +289,25 @@ def test_groups_are_bounded(tmp_path, monkeypatch):
     assert sorted(name for group in found for name in group.given) == sorted(names)
 
 
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_script_beside_its_twin_for_tpus_is_for_other_devices(tmp_path, monkeypatch, taken):
+    """Unless the twin itself imports it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".git").mkdir()
+    texts = {
+        "saving.py": "import torch_xla\n",
+        "train.py": "import saving\n",
+        "run.py": "import train\n",
+        "train_tpu_multi.py": f"import torch_xla\nimport saving\n{'import train' * taken}\n",
+        "evaluate.py": "import saving\n",
+    }
+    for name, text in texts.items():
+        Path(name).write_text(text)
+    alone = [group.names for group in linking.groups(list(texts)) if len(group.names) == 1]
+    assert (("train.py",) in alone) is not taken
+    assert ("evaluate.py",) not in alone
+
+
 def test_a_helper_of_one_file_is_linked_before_what_all_import(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".git").mkdir()
