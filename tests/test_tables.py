@@ -820,3 +820,15 @@ def test_metrics_of_several_classes_read_labels_and_not_scores():
     """
     printed = _printed(program)
     assert printed.split() == ["False", "True", "True"]
+
+
+@pytest.mark.xla
+def test_renamed_metrics_are_recorded_under_their_new_names():
+    torch_xla = pytest.importorskip("torch_xla")
+    import torch
+    import torch_xla.debug.metrics as met
+
+    torch.ones(2).to(torch_xla.device()).cpu()
+    for row in catalogue.table("api")["metric"]:
+        assert met.metric_data(row["old"]) is None
+        assert met.metric_data(row["new"]) is not None

@@ -283,6 +283,17 @@ class Loop:
         loss.backward()
         xm.optimizer_step(self.optimizer, barrier=True)
 """,
+    "XLA801: metrics of before 2.3": """\
+import torch_xla.debug.metrics as met
+def waited():
+    return met.metric_data("TransferFromServerTime")[0], met.metric_data("CompileTime")  # !XLA801
+""",
+    "XLA801: metrics of before and after 2.3": """\
+import torch_xla.debug.metrics as met
+def waited():
+    data = met.metric_data("TransferFromDeviceTime") or met.metric_data("TransferFromServerTime")
+    return data[0]
+""",
     "XLA434: draws in the steps of Lightning": """\
 import lightning.pytorch as pl
 import torch
