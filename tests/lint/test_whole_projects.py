@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import found, found_in_files, marks
 
 from xladoctor.lint import engine
 from xladoctor.lint.run import Plan, lint_files
@@ -328,3 +328,32 @@ def test_what_is_handed_on_is_known(name):
     asked = set(name.partition(":")[0].split())
     told = {(row, code) for row, code in found(PROGRAMS[name]) if code in asked}
     assert told == marks(PROGRAMS[name])
+
+
+STARTED = """\
+import torch.distributed as dist
+from data import loader
+
+
+def launch(main, rank, world):
+    dist.init_process_group("xla", rank=rank, world_size=world)
+    main(loader(None))
+"""
+SAMPLED = """\
+import torch
+import torch_xla.core.xla_model as xm
+
+
+def loader(dataset):
+    sampler = torch.utils.data.distributed.DistributedSampler(dataset){mark}
+    return torch.utils.data.DataLoader(dataset, sampler=sampler, drop_last=True)
+"""
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_what_another_file_initializes_is_there(tmp_path, started):
+    files = {"data.py": SAMPLED.format(mark="" if started else "  # !XLA409")}
+    if started:
+        files["launch.py"] = STARTED
+    told = found_in_files(tmp_path, files)["data.py"]
+    assert {one for one in told if one[1] == "XLA409"} == marks(files["data.py"])

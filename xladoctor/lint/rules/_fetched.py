@@ -11,7 +11,12 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.helpers import returned
-from xladoctor.lint.model.knowledge import JOINS_AND_STACKS, LOADER_NAME, PICKS
+from xladoctor.lint.model.knowledge import (
+    HOST_ATTRIBUTES,
+    JOINS_AND_STACKS,
+    LOADER_NAME,
+    PICKS,
+)
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cuts import gives_cut, is_cut
@@ -79,6 +84,8 @@ class Batches:
             return True  # ``rows[i]`` of a place that was fetched
         if isinstance(node, cst.Subscript) and self._cuts and is_cut(self._model, self._loop, node):
             return True
+        if isinstance(node, cst.Attribute) and node.attr.value in HOST_ATTRIBUTES:
+            return False  # ``torch.arange(x.shape[-1])`` is no batch
         if isinstance(node, cst.Subscript | cst.Attribute):
             return self._is_of(node.value)
         if isinstance(node, cst.Name):

@@ -32,7 +32,8 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
     """Find samplers and loaders whose arguments raise, or give all cores the same samples."""
     if not model.is_xla or model.led_by:
         return
-    if not any(True for _ in model.methods("init_process_group")):
+    starts = (part.methods("init_process_group") for part in (model, *model.linked))
+    if not any(True for calls in starts for _ in calls):
         for call in model.calls(SAMPLER):
             if call.has_star or len(call.positional) > 1:
                 continue
