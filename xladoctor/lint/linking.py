@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint import library
 from xladoctor.lint.contents import Files
 from xladoctor.lint.folders import Folders, join
-from xladoctor.lint.model.words import XLA_WORDS, words
+from xladoctor.lint.words import XLA_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -32,7 +32,7 @@ from xladoctor.lint.model.records import fill
 from xladoctor.lint.model.reflected import Reflected
 from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
-from xladoctor.lint.model.words import for_others
+from xladoctor.lint.words import for_others
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -18,7 +18,7 @@ from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.process_groups import ProcessGroups
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.unreached import combined, is_logic
-from xladoctor.lint.model.words import EXTENSIONS, OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
+from xladoctor.lint.words import EXTENSIONS, OTHER_WORDS, XLA_WORDS, flag, kinds_of_xla, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trainers import of_searches
 from xladoctor.lint.model.unreached import gives_up
-from xladoctor.lint.model.words import OTHER_WORDS, XLA_WORDS, for_others, words
+from xladoctor.lint.words import OTHER_WORDS, XLA_WORDS, for_others, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -16,7 +16,7 @@ from xladoctor.lint.model import gpu_programs
 from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trials import asks_for_script
-from xladoctor.lint.model.words import XLA_WORDS, words
+from xladoctor.lint.words import XLA_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -17,7 +17,7 @@ from xladoctor.lint.model.training import Training, method, steps_environment, s
 from xladoctor.lint.model.turns import counts_micro_steps, last_of
 from xladoctor.lint.model.values import UNKNOWN, Kind
 from xladoctor.lint.model.without_gradients import WithoutGradients
-from xladoctor.lint.model.words import words
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from xladoctor.lint.model import ignite
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
-from xladoctor.lint.model.words import OTHER_WORDS, words
 from xladoctor.lint.model.wrappers import meant
+from xladoctor.lint.words import OTHER_WORDS, words
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names

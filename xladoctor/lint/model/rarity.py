@@ -11,7 +11,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.schedules import Schedules
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import Turns, bound_in, is_larger, last_of, names_in, refuses
-from xladoctor.lint.model.words import words
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from xladoctor.lint.model.turns import (
     names_in,
 )
 from xladoctor.lint.model.values import Kind
-from xladoctor.lint.model.words import words
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint.model import calls
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.syntax import Function
-from xladoctor.lint.model.words import words
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow

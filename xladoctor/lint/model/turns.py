@@ -11,7 +11,7 @@ import libcst as cst
 from xladoctor.lint.model.dotted import last_name, string
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.values import Kind
-from xladoctor.lint.model.words import words
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

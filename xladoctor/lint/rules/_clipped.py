@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cores import trainer_of_cores
 from xladoctor.lint.rules._fabric import clips_of_fabric, fabric_of_cores
 from xladoctor.lint.rules._lightning_gone import is_own
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name, last_name
-from xladoctor.lint.model.words import names_settings
 from xladoctor.lint.rules._environment import key_of
+from xladoctor.lint.words import names_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -11,10 +11,10 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, walk
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.knowledge import MODULE_HOLDERS
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._constants import is_required
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._heads import is_weighted, new_head
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

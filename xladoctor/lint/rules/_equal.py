@@ -11,12 +11,12 @@ from xladoctor.lint.library import Equal
 from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import SPAWNERS
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cores import differs, is_main, starts_anew
 from xladoctor.lint.rules._exact import GENERATORS, around, assigned, in_order
 from xladoctor.lint.rules._seed_options import drawn_by_default, if_asked
 from xladoctor.lint.rules._sources import is_made_in, of_parameter
 from xladoctor.lint.rules._taken_back import taken_back
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,8 +9,8 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.syntax import Function, children
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._sources import made_in, the_call
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

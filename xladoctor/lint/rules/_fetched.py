@@ -18,9 +18,9 @@ from xladoctor.lint.model.knowledge import (
     PICKS,
 )
 from xladoctor.lint.model.training import steps_environment
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cuts import gives_cut, is_cut
 from xladoctor.lint.rules._exact import indices
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

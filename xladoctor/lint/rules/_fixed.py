@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.words import SETTINGS_WORDS
 from xladoctor.lint.rules._sources import of_parameter
+from xladoctor.lint.words import SETTINGS_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,8 +9,8 @@ import libcst as cst
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import only_returned, returned
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import same_name
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

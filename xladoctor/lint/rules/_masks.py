@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.booleans import TENSORS
-from xladoctor.lint.model.words import words
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, LoopKind, walk
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cores import asks_for_core, differs, every_core
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

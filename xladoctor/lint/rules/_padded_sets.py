@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model.dotted import last_name
-from xladoctor.lint.model.words import words
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._cores import differs, tells_core, trainer_of_cores
 from xladoctor.lint.rules._equal import seeded
 from xladoctor.lint.rules._exact import around
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,10 +10,10 @@ from xladoctor.lint.model import LoopKind, OnXla, walk
 from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._never_given import asked_by_nobody
 from xladoctor.lint.rules._sources import of_parameter
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from xladoctor.findings import Fix

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._settled import settled
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel

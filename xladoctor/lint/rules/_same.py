@@ -14,9 +14,9 @@ from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
 from xladoctor.lint.model.frameworks import CALLBACKS
 from xladoctor.lint.model.purpose import STARTED
 from xladoctor.lint.model.turns import names_in
-from xladoctor.lint.model.words import names_settings
 from xladoctor.lint.rules._cores import asks_for_core, differs, is_unique, tells_core
 from xladoctor.lint.rules._sources import gone_over
+from xladoctor.lint.words import names_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,10 +10,10 @@ from xladoctor.lint.model import Class, Function, Kind, LoopKind, children
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, last_name, text_of
 from xladoctor.lint.model.helpers import returned
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._given_names import brought
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._together import Together, brings_together, picks
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

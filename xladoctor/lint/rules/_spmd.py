@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import OnXla
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._sources import made_in, sources, the_call
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard

@@ -9,9 +9,9 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.parts import index_of
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._exact import around, reads
 from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

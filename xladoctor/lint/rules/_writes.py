@@ -11,8 +11,8 @@ import libcst as cst
 from xladoctor import catalogue, patterns
 from xladoctor.lint.model import Function
 from xladoctor.lint.model.dotted import last_name
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._sources import the_source
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

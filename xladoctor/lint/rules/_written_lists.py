@@ -8,9 +8,9 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules._batches import OF_DATA
 from xladoctor.lint.rules._reads import costly_loop
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import differs, entry_places, every_core
 from xladoctor.lint.rules._equal import last_seed, seeded
 from xladoctor.lint.rules._exact import reads
 from xladoctor.lint.rules._loaders import SAMPLER
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

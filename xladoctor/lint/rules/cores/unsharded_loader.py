@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Function, Kind, LoopKind, walk
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
@@ -25,6 +24,7 @@ from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._own_loaders import over_all_files
 from xladoctor.lint.rules._shares import samplers_of_one
 from xladoctor.lint.rules._trainers_loaders import of_each_core
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._fabric import clips_of_fabric
 from xladoctor.lint.rules._lightning import for_xla
 from xladoctor.lint.rules._reads import costly_loop, loop_place
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,12 +10,12 @@ from xladoctor.lint import family
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
 from xladoctor.lint.rules._formatting import formats
 from xladoctor.lint.rules._pictures import makes_pictures
 from xladoctor.lint.rules._stopwatches import Timed, reached_between, stopped_by
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.words import XLA_WORDS, words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cuda import runs_with_xla
+from xladoctor.lint.words import XLA_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

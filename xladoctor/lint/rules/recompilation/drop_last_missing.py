@@ -9,7 +9,6 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
@@ -29,6 +28,7 @@ from xladoctor.lint.rules._short_batches import leaves_short_ones_out
 from xladoctor.lint.rules._sliced_batches import sliced_batches
 from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._webdatasets import short_last_ones
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model import OnXla, walk
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._chunks import uneven_chunks
 from xladoctor.lint.rules._collate import (
@@ -33,6 +32,7 @@ from xladoctor.lint.rules._tokenized import (
     tensor_of,
     tokenizes,
 )
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,7 +8,6 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.parts import names_bound
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions, sizes
 from xladoctor.lint.rules._exact import (
@@ -23,6 +22,7 @@ from xladoctor.lint.rules._exact import (
 )
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,6 @@ import libcst as cst
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.loops import opposed
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._clipped import (
@@ -21,6 +20,7 @@ from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import not_here
 from xladoctor.lint.rules._several_cores import several_cores
 from xladoctor.lint.rules._sharded import reduced_by_ddp
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

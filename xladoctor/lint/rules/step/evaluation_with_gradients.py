@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
-from xladoctor.lint.model.words import words
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._beside import over_own_loader
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
