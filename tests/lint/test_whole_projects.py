@@ -283,6 +283,19 @@ class Loop:
         loss.backward()
         xm.optimizer_step(self.optimizer, barrier=True)
 """,
+    "XLA101: what a mode for the CPU does": f"""\
+{CORES}
+def assign(loader, net, optimizer, mode="gpu", stage="train"):
+    device = xm.xla_device()
+    for batch in loader:
+        loss = net(batch.to(device))
+        if mode == "cpu":
+            kept = loss.cpu()
+        if stage == "train":
+            shown = loss.cpu()  # !XLA101
+        loss.backward()
+        xm.optimizer_step(optimizer, barrier=True)
+""",
     "XLA801: metrics of before 2.3": """\
 import torch_xla.debug.metrics as met
 def waited():

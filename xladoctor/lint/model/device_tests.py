@@ -226,7 +226,8 @@ class DeviceTests:
         return False if counts and more else None
 
     def _is_device(self, node: cst.BaseExpression) -> bool:
-        return "device" in self._words(node)
+        """``device``, and the ``mode`` of ``if mode == "cpu":``."""
+        return not self._words(node).isdisjoint({"device", "mode"})
 
     def _needs_xla(self, test: cst.BaseExpression) -> bool:
         """Whether a condition that holds is one that needs XLA: ``use_tpu and epoch > 0``."""
