@@ -19,6 +19,12 @@ def found(program, *, target=None, filename="train.py"):
     return [(item.locations[0].row, item.code) for item in result.findings]
 
 
+def told(name, program):
+    """(row, code) of what is found of the codes with which a program's name begins."""
+    asked = name.partition(":")[0].split()
+    return {(row, code) for row, code in found(program) if code in asked}
+
+
 def found_in_files(folder, files):
     """File name to the (row, code) of what is found in files that are linted together."""
     for filename, text in files.items():

@@ -7,10 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, found_in_files, marks
-
-from xladoctor.lint import engine
-from xladoctor.lint.run import Plan, lint_files
+from rule_helpers import marks, marks_in_files, told, told_in_files
 
 DEVICES = """\
 import torch
@@ -122,17 +119,8 @@ def test_what_a_parameter_is_said_to_be_makes_the_model(tmp_path, said):
         "plan.py": PLAN,
         "trainer.py": TRAINER.format(said=said),
     }
-    for name, text in files.items():
-        (tmp_path / name).write_text(text)
-    results = lint_files(sorted(tmp_path.glob("*.py")), Plan(engine.LintOptions()))
-    told = {
-        (result.filename.rpartition("/")[2], item.locations[0].row, item.code)
-        for result in results
-        for item in result.result.findings
-        if item.code in {"XLA101", "XLA102", "XLA202", "XLA802"}
-    }
-    wanted = {(name, row, code) for name, text in files.items() for row, code in marks(text)}
-    assert told == wanted
+    asked = {"XLA101", "XLA102", "XLA202", "XLA802"}
+    assert told_in_files(tmp_path, files, asked) == marks_in_files(files, asked)
 
 
 CORES = "import torch_xla.core.xla_model as xm\n"
@@ -338,9 +326,7 @@ pl.Trainer(accelerator="tpu", devices=1).fit(Net(), loader)
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_handed_on_is_known(name):
-    asked = set(name.partition(":")[0].split())
-    told = {(row, code) for row, code in found(PROGRAMS[name]) if code in asked}
-    assert told == marks(PROGRAMS[name])
+    assert told(name, PROGRAMS[name]) == marks(PROGRAMS[name])
 
 
 STARTED = """\
@@ -368,5 +354,4 @@ def test_what_another_file_initializes_is_there(tmp_path, started):
     files = {"data.py": SAMPLED.format(mark="" if started else "  # !XLA409")}
     if started:
         files["launch.py"] = STARTED
-    told = found_in_files(tmp_path, files)["data.py"]
-    assert {one for one in told if one[1] == "XLA409"} == marks(files["data.py"])
+    assert told_in_files(tmp_path, files, {"XLA409"}) == marks_in_files(files)

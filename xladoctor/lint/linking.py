@@ -9,6 +9,7 @@ linted in parts.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import sys
 from collections import Counter
@@ -159,7 +160,6 @@ class _Graph:
         self._imports: dict[str, dict[str, str]] = {}
         self._copies: dict[str, dict[str, str]] = {}
         self._importers: dict[str, list[str]] | None = None
-        self._twins: dict[str, list[frozenset[str]]] | None = None
         self._given = tuple(given)
         self._located: dict[tuple[str, str], str | None] = {}
 
@@ -216,33 +216,35 @@ class _Graph:
         return self._located[key]
 
     def importers(self, name: str) -> list[str]:
-        """The given files that import a file."""
+        """The given files that import a file, but for those that are for other devices."""
         if self._importers is None:
             self._importers = {}
             for other in self._given:
+                if self._is_for_others(other):
+                    continue
                 for target in set(self.imports(other).values()):
                     self._importers.setdefault(target, []).append(other)
         return self._importers.get(name, [])
 
-    def has_twin(self, name: str) -> bool:
-        """``train.py`` beside ``train_tpu.py``, which is for XLA devices: it is for others.
+    def _is_for_others(self, name: str) -> bool:
+        """``train.py``, which names no XLA, beside ``train_tpu.py``, which does.
 
         Whoever for XLA devices imports it takes it along all the same.
         """
-        folder, stem = os.path.split(name)
-        own = words(stem.removesuffix(".py"))
-        return not own & XLA_WORDS and any(own < other for other in self._for_tpus(folder))
+        folder, own = _folder_and_words(name)
+        if own & XLA_WORDS or self.is_root(name):
+            return False
+        return any(own < other for other in self._for_tpus.get(folder, ()))
 
-    def _for_tpus(self, folder: str) -> Sequence[frozenset[str]]:
-        """What the files for XLA devices in a folder that say so are called, word by word."""
-        if self._twins is None:
-            self._twins = {}
-            for name in self._given:
-                home, stem = os.path.split(name)
-                own = words(stem.removesuffix(".py"))
-                if own & XLA_WORDS and self.is_root(name):
-                    self._twins.setdefault(home, []).append(own)
-        return self._twins.get(folder, ())
+    @functools.cached_property
+    def _for_tpus(self) -> Mapping[str, Sequence[frozenset[str]]]:
+        """Folder to what its files for XLA devices that say so are called, word by word."""
+        found: dict[str, list[frozenset[str]]] = {}
+        for name in self._given:
+            folder, own = _folder_and_words(name)
+            if own & XLA_WORDS and self.is_root(name):
+                found.setdefault(folder, []).append(own)
+        return found
 
     def _absolute(self, name: str) -> str:
         return os.path.normpath(os.path.join(self._here, name))  # noqa: PTH118
@@ -256,6 +258,12 @@ class _Graph:
             self._names[path] = name
             self.known[name] = None
         return self._names[path]
+
+
+def _folder_and_words(name: str) -> tuple[str, frozenset[str]]:
+    """Where a file stands, and the words that it is called by."""
+    folder, file = os.path.split(name)
+    return folder, words(file.removesuffix(".py"))
 
 
 def _spelled(path: Path, base: Path, written: Path) -> str:
@@ -290,17 +298,12 @@ def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
     """
     found: dict[tuple[str, str], int] = {}
 
-    def others(name: str) -> Sequence[str]:
-        return [
-            one for one in graph.importers(name) if graph.is_root(one) or not graph.has_twin(one)
-        ]
-
     def walk(start: Sequence[str], first: int, most: int, *, down: bool) -> None:
         seen, frontier = set(start), list(start)
         for distance in range(first, first + most):
             following: dict[str, None] = {}
             for name in frontier:
-                for other in graph.imports(name).values() if down else others(name):
+                for other in graph.imports(name).values() if down else graph.importers(name):
                     pair = (name, other) if down else (other, name)
                     found[pair] = min(distance, found.get(pair, distance))
                     if other not in seen:
@@ -310,7 +313,7 @@ def _edges(graph: _Graph, roots: Sequence[str]) -> dict[tuple[str, str], int]:
 
     walk(roots, 1, _DOWN, down=True)
     walk(roots, 1, _UP, down=False)
-    scripts = {one: None for name in roots for one in others(name)}
+    scripts = {one: None for name in roots for one in graph.importers(name)}
     walk([name for name in scripts if name not in set(roots)], _UP + 1, _BESIDE, down=True)
     return found
 

@@ -191,7 +191,7 @@ def _in_other_branch(model: FileModel, node: cst.CSTNode, other: cst.CSTNode) ->
 def _moves_by_loop(model: FileModel) -> dict[Loop, list[tuple[CallSite, cst.BaseExpression]]]:
     """The calls that move something each turn and what they move, by the loop whose turns."""
     found: dict[Loop, list[tuple[CallSite, cst.BaseExpression]]] = {}
-    for call, source, made in _moves_anything(model):
+    for call, source, made in model.once(_moves_anything):
         moved = model.value(call.node)
         if not moved.holds_device_tensor or origin(moved) is not made.node:
             continue

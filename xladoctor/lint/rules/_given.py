@@ -25,14 +25,20 @@ def given(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
 
     What a dictionary is given where no XLA device is used is left out.
     """
-    found = dict(call.keywords)
+    found: dict[str, cst.BaseExpression] = {}
+    for name, value in each_given(model, call):
+        found.setdefault(name, value)
+    return found
+
+
+def each_given(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.BaseExpression]]:
+    """The same, each way: of a name that two branches give other values, both."""
+    yield from call.keywords.items()
     for argument in call.node.args:
         if argument.star == "**":
             for name, value in entries(model, argument.value, _DEPTH):
-                if model.is_here(value) and model.on_xla(value) is OnXla.NO:
-                    continue
-                found.setdefault(name, value)
-    return found
+                if not model.is_here(value) or model.on_xla(value) is not OnXla.NO:
+                    yield name, value
 
 
 def all_given(model: FileModel, call: CallSite) -> bool:

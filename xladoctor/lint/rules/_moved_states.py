@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules._exact import around
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def _is_of_state(model: FileModel, target: cst.BaseExpression, moved: cst.Call) 
     of_state = any(x.method == "items" and is_name(x.receiver, target.value.value) for x in items)
     state = any(x.attr.value == "state" for x in model.within(outer.iter, cst.Attribute))
     state = state or _is_of_saved(model, outer)
-    named = {x.value for x in model.within(inner.target, cst.Name)}
-    return of_state and state and receiver.value in named
+    return of_state and state and receiver.value in names_bound(inner.target)
 
 
 def _is_of_saved(model: FileModel, loop: cst.For) -> bool:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
-from xladoctor.lint.model import Class, LoopKind, walk
+from xladoctor.lint.model import Class, LoopKind
 from xladoctor.lint.rules._cores import asks_for_core, differs, every_core
-from xladoctor.lint.words import words
+from xladoctor.lint.rules._shares import SHARES, says_any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +20,7 @@ _READS = frozenset(
      "read_text", "read_bytes", "download_as_bytes", "download_as_string", "download_as_text"}
 )  # fmt: skip
 #: Words of what shares files out, or draws them.
-_SHARES = frozenset(
-    {
-        *("shard", "shards", "sharded", "rank", "ranks", "ordinal", "worker", "workers", "world"),
-        *("replica", "replicas", "core", "cores", "process", "islice", "stride", "host", "hosts"),
-        *("random", "rng", "randint", "rand", "randperm", "shuffle", "shuffled", "permutation"),
-        *("choice", "choices", "sample", "sampler", "seed", "generator", "part", "partition"),
-    }
-)
+_SHARES = SHARES | {"stride", "host", "hosts", "permutation", "partition"}
 
 
 def over_all_files(model: FileModel) -> Iterator[tuple[CallSite, Loop, Entry]]:
@@ -69,9 +60,7 @@ def _lists_and_reads(model: FileModel, cls: Class) -> bool:
 def _may_share(model: FileModel, call: CallSite, cls: Class) -> bool:
     """Whether the class, or what it is given, may be this core's part."""
     given = [*call.positional, *call.keywords.values()]
-    nodes: list[cst.CSTNode] = [cls.node, *given]
-    named = (part.value for node in nodes for part in walk(node) if isinstance(part, cst.Name))
-    if any(not words(name).isdisjoint(_SHARES) for name in named):
+    if says_any([cls.node, *given], _SHARES):
         return True
     return asks_for_core(model, cls.node) or any(differs(model, one) for one in given)
 

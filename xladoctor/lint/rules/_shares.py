@@ -8,8 +8,12 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules._sources import gone_over, sources
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Set as AbstractSet
+
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
 #: Samplers that know nothing of the other cores, and the packages that they are of.
@@ -20,9 +24,24 @@ _OF_ONE = frozenset(
     }
 )
 _PACKAGES = ("torch.utils.data.", "transformers.")
+#: Words of what shares data out among the cores, or draws it.
+SHARES = frozenset(
+    {
+        *("shard", "shards", "sharded", "rank", "ranks", "ordinal", "worker", "workers", "world"),
+        *("replica", "replicas", "core", "cores", "process", "islice", "part"),
+        *("random", "rng", "randint", "rand", "randperm", "shuffle", "shuffled"),
+        *("choice", "choices", "sample", "sampler", "seed", "generator"),
+    }
+)
 #: What brings shares to one length, or cuts the rest off.
 _EVENS = (cst.FloorDivide, cst.Modulo)
 _DEPTH = 3
+
+
+def says_any(nodes: Iterable[cst.CSTNode], of: AbstractSet[str]) -> bool:
+    """Whether a name in some nodes has one of some words."""
+    parts = (part for node in nodes for part in walk(node))
+    return any(isinstance(x, cst.Name) and not words(x.value).isdisjoint(of) for x in parts)
 
 
 def samplers_of_one(model: FileModel, sampler: cst.BaseExpression) -> list[CallSite] | None:

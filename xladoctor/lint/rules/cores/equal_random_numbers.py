@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
 from xladoctor.lint.rules._device_draws import draws_anew
@@ -109,7 +110,7 @@ def _picks(model: FileModel, call: CallSite) -> bool:
     names = {target.value}
     for node in body:
         if isinstance(node, cst.For | cst.CompFor) and _mentions(node.iter, names):
-            names |= {part.value for part in walk(node.target) if isinstance(part, cst.Name)}
+            names |= set(names_bound(node.target))
     return any(
         isinstance(node, cst.Subscript)
         and any(_mentions(element, names) for element in node.slice)

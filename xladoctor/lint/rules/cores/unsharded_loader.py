@@ -22,9 +22,8 @@ from xladoctor.lint.rules._loaders import (
 )
 from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._own_loaders import over_all_files
-from xladoctor.lint.rules._shares import samplers_of_one
+from xladoctor.lint.rules._shares import SHARES, samplers_of_one, says_any
 from xladoctor.lint.rules._trainers_loaders import of_each_core
-from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,14 +36,7 @@ _SHARDING_WORDS = ("shard", "split_dataset_by_node", "split_by_node", "distribut
 _OTHERS = ("timm.data.create_loader", "timm.data.loader.create_loader")
 
 #: Words in a class that streams: of what shares samples out, or draws them.
-_SHARES = frozenset(
-    {
-        *("shard", "shards", "sharded", "rank", "ranks", "ordinal", "worker", "workers", "world"),
-        *("replica", "replicas", "core", "cores", "process", "islice", "part", "index", "idx"),
-        *("random", "rng", "randint", "rand", "randn", "randperm", "shuffle", "shuffled"),
-        *("choice", "choices", "sample", "samples", "sampler", "seed", "generator", "env"),
-    }
-)
+_SHARES = SHARES | {"index", "idx", "randn", "samples", "env"}
 #: How many assignments before a loader its samples may be shared out.
 _DEEP = 3
 
@@ -262,6 +254,5 @@ def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:
     bases = {model.name(base) or "" for base in cls.bases}
     if not any(base.endswith("IterableDataset") for base in bases):
         return asks_for_core(model, cls.node)
-    named = (part.value for part in walk(cls.node) if isinstance(part, cst.Name))
     # What streams may share out by any word for it, or draw what it gives.
-    return len(bases) > 1 or any(not words(name).isdisjoint(_SHARES) for name in named)
+    return len(bases) > 1 or says_any([cls.node], _SHARES)

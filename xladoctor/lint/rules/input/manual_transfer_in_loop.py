@@ -174,7 +174,7 @@ def _by_unread(model: FileModel, loop: Loop, node: cst.For) -> CallSite | None:
 
     What a plain loader gives is on the host, the model is not, and the device is given for it.
     """
-    names = {part.value for part in walk(node.target) if isinstance(part, cst.Name)}
+    names = set(names_bound(node.target))
     for call in model.calls():
         if call.target is not None or call.name is None or call.name.startswith(_LIBRARIES):
             continue

@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._checkpointing import meant_for_xla
 from xladoctor.lint.rules._cuda import runs_with_xla
-from xladoctor.lint.rules._given import entries
+from xladoctor.lint.rules._given import each_given
 from xladoctor.lint.rules._training_arguments import ARGUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import FileModel, Problem
 
 _RENAMED = frozenset({"torchxla_trace_once", "aot_torchxla_trace_once", "aot_torchxla_trivial"})
 
@@ -71,11 +70,7 @@ def _by_trainers(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         if ARGUMENTS.search(call.name or "") is None or not meant_for_xla(model, call.node):
             continue
-        said = [
-            (name, value)
-            for name, value in _arguments(model, call)
-            if model.on_xla(value) is not OnXla.NO
-        ]
+        said = [*each_given(model, call)]
         backends = [value for name, value in said if name == "torch_compile_backend"]
         turned_on = [value for name, value in said if name == "torch_compile"]
         told = [value for value in backends if model.literal(value) == "inductor"]
@@ -88,10 +83,3 @@ def _by_trainers(model: FileModel) -> Iterator[Problem]:
                 "it raises when it meets an XLA tensor",
                 suggestion='torch_compile_backend="openxla", or no torch_compile',
             )
-
-
-def _arguments(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.BaseExpression]]:
-    yield from call.keywords.items()
-    for argument in call.node.args:
-        if argument.star == "**":
-            yield from entries(model, argument.value)
