@@ -82,8 +82,13 @@ def _made_before(model: FileModel, call: CallSite) -> CallSite | None:
     loader = call.receiver
     if not epochs or not isinstance(loader, cst.Name):
         return None
-    made = made_by(model, loader)
-    if made is None or made.name != PARALLEL or len(assigned(model, loader)) != 1:
+    values = assigned(model, loader)
+    wrapped = [one for one in values if model.name(getattr(one, "func", one)) == PARALLEL]
+    if len(wrapped) != 1 or not isinstance(wrapped[0], cst.Call):
+        return None
+    made = model.call(wrapped[0])
+    # ``loader = ParallelLoader(loader, [device])`` wraps what the name held before.
+    if not all(one is made.node or in_order(model, one, made.node) for one in values):
         return None
     return made if not any(epoch in around(model, made.node) for epoch in epochs) else None
 

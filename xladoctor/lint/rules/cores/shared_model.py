@@ -11,7 +11,7 @@ from xladoctor.lint.rewrites.shared import Shared, shared_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._exact import reads, same_name
-from xladoctor.lint.rules._sources import of_parameter, starts_of
+from xladoctor.lint.rules._sources import of_parameter, starts_of, the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +33,7 @@ _OF_MODULES = frozenset(
 @rule("XLA424")
 def shared_model(model: FileModel) -> Iterator[Problem]:
     """Find ``global_model.to(device)`` and ``MpModelWrapper`` in what every core runs."""
+    yield from _asked_as_module(model)
     if model.target < _SINCE or not model.is_xla or model.spmd or model.led_by:
         return
     for move in model.methods("to"):
@@ -62,6 +63,28 @@ def shared_model(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
             ],
             fix=shared_fix(model, move, shared) if shared is not None else None,
+        )
+
+
+def _asked_as_module(model: FileModel) -> Iterator[Problem]:
+    """``WRAPPED(images)``, ``self.model.parameters()`` of a wrapper, which has ``to`` alone.
+
+    One finding for each wrapper.
+    """
+    wrappers: set[cst.CSTNode] = {call.node for call in model.calls(_WRAPPER)}
+    for call in model.calls() if wrappers else ():
+        held = call.receiver if call.method in _OF_MODULES else call.node.func
+        made = the_source(model, held) if isinstance(held, cst.Name | cst.Attribute) else None
+        if made is None or made not in wrappers:
+            continue
+        wrappers.discard(made)
+        fails = "TypeError" if held is call.node.func else "AttributeError"
+        yield model.problem(
+            made,
+            "MpModelWrapper has one method, to(), which returns the model: what is asked of the "
+            f"wrapper itself raises {fails}",
+            suggestion="keep the model that to(device) returns, or leave the wrapper out",
+            related=[model.place(call.node, "asked here")],
         )
 
 

@@ -12,6 +12,7 @@ from xladoctor.lint.model.knowledge import WITHOUT_NUMBER
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._arity import items_of, misfit, takes_any
 from xladoctor.lint.rules._cores import is_main, starts_anew
+from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _SPAWN = "torch_xla.distributed.xla_multiprocessing.spawn"
 _LAUNCH = "torch_xla.launch"
+#: Names of what may well be a tuple of arguments.
+_OF_ARGUMENTS = frozenset({"args", "arguments", "fn_args", "mp_args", "spawn_args", "train_args"})
 
 
 @rule("XLA408")
@@ -54,6 +57,15 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
     function = model.value(target).function if target is not None else None
     if target is None or function is None or call.has_star:
         return None
+    args = call.argument(1, "args")
+    if args is not None and _in_parentheses(model, args):
+        one = model.tree.text(args).strip(" ()")
+        return model.problem(
+            args,
+            f"({one}) is {one} itself, no tuple: the items of {one} become the arguments of "
+            f"{snippet(model, target)}, or it raises TypeError because it has none",
+            suggestion=f"args=({one},)",
+        )
     numbered = call.name not in WITHOUT_NUMBER
     if numbered and not function.parameters and not takes_any(function) and _bare(target):
         return model.problem(
@@ -63,7 +75,6 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
             suggestion="def _mp_fn(index, ...)",
             related=[model.place(function.node, "defined here")],
         )
-    args = call.argument(1, "args")
     wrong = misfit(model, target, function, args, first=1 if numbered else 0)
     if wrong is not None:
         items = items_of(model, args)
@@ -84,6 +95,23 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
             suggestion="define the function at the top of the file",
         )
     return None
+
+
+def _in_parentheses(model: FileModel, args: cst.BaseExpression) -> bool:
+    """``args=(flags)``, where a tuple was meant; not of what is one."""
+    argument = model.parent(args)
+    written = model.tree.text(argument).partition("=")[2] if argument is not None else ""
+    if not isinstance(args, cst.Name | cst.Attribute) or not written.strip().startswith("("):
+        return False
+    values = assigned(model, args) if isinstance(args, cst.Name) else []
+    made = (model.call(one).name for one in values if isinstance(one, cst.Call))
+    listed = any(isinstance(one, cst.Tuple | cst.List) for one in values)
+    words = args.value if isinstance(args, cst.Name) else args.attr.value
+    return (
+        not listed
+        and not any(name in {"builtins.tuple", "builtins.list"} for name in made)
+        and words.lower() not in _OF_ARGUMENTS
+    )
 
 
 def _comes_again(model: FileModel, call: CallSite) -> bool:

@@ -1,4 +1,4 @@
-"""XLA308: ``xm.all_reduce`` of one tensor gives the result back, and nobody takes it."""
+"""XLA308: a reduction gives its result back, and nobody takes it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ _FACTORIES = frozenset(
     for like in ("", "_like")
 ) | {"torch.tensor", "torch.as_tensor", "torch.cat", "torch.stack", "torch.clone"}
 _REDUCE = "torch_xla.core.xla_model.all_reduce"
+#: What leaves its argument alone whatever it is, with the place and the name of the argument.
+_GIVES_BACK = {
+    "torch_xla.core.xla_model.mesh_reduce": (1, "data"),
+    "torch_xla.core.xla_model.all_gather": (0, "value"),
+}
+#: Libraries whose functions only compute: a function of the program may keep what it is given.
+_COMPUTES = ("builtins.", "numpy.", "torch.", "statistics.")
 
 
 @rule("XLA308")
@@ -46,7 +53,31 @@ def unused_reduction(model: FileModel) -> Iterator[Problem]:
             suggestion="tensor = xm.all_reduce(op, tensor)",
             fix=fix,
         )
+    yield from _gathered_for_nobody(model)
     yield from _lost_to_a_loop(model)
+
+
+def _gathered_for_nobody(model: FileModel) -> Iterator[Problem]:
+    """``xm.mesh_reduce("loss", loss, np.mean)`` as a statement: the loss stays that of this core.
+
+    With a constant in place of the value it is there to wait for the other cores.
+    """
+    for call in model.calls(*_GIVES_BACK):
+        place, name = _GIVES_BACK[call.name or ""]
+        given = call.argument(place, name)
+        if not isinstance(model.parent(call.node), cst.Expr) or "output" in call.keywords:
+            continue
+        reducer = call.argument(2, "reduce_fn")
+        computes = reducer is None or (model.name(reducer) or "").startswith(_COMPUTES)
+        if given is None or not computes or not isinstance(given, cst.Name | cst.Attribute):
+            continue
+        function = call.last
+        yield model.problem(
+            call.node,
+            f"xm.{function} does not change {snippet(model, given)}: it returns the result, which "
+            "is dropped here, and each core goes on with its own value",
+            suggestion=f"value = {model.tree.text(call.node).strip()}",
+        )
 
 
 def _lost_to_a_loop(model: FileModel) -> Iterator[Problem]:
