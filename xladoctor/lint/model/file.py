@@ -297,13 +297,17 @@ class FileModel(FileCode):
         """The condition that lets only the master core through (in a caller too), or None."""
         return self._regions.master_only(node)
 
-    def core_guard(self, node: cst.CSTNode) -> Guard | None:
+    def core_guard(self, node: cst.CSTNode, *, every: bool = False) -> Guard | None:
         """A condition around the node that may be true on one core and false on another.
 
         It asks for the core's number, or for a value computed from this core's batch that was
         not reduced over the cores.
+
+        Args:
+            node: Any node.
+            every: Only where each way to the node has such a condition.
         """
-        return self._regions.core_guard(node)
+        return self._regions.core_guard(node, every=every)
 
     # Problems and fixes
 

@@ -230,9 +230,9 @@ class Regions:
         """The guard that lets only the master core through, here or in all callers."""
         return self._through_callers((node,), self.guards.master, every=True)
 
-    def core_guard(self, node: cst.CSTNode) -> Guard | None:
-        """The guard that may differ from core to core, here or in any caller."""
-        return self._through_callers((node,), self.guards.differs, every=False)
+    def core_guard(self, node: cst.CSTNode, *, every: bool = False) -> Guard | None:
+        """The guard that may differ from core to core, here or in any caller (in all of them)."""
+        return self._through_callers((node,), self.guards.differs, every=every)
 
     def _through_callers(
         self,

@@ -55,7 +55,9 @@ _COUNTS = re.compile(r"world_size|device_count$")
 _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})
 
 
-def every_core(model: FileModel, node: cst.CSTNode, *, in_turn: bool = False) -> Entry | None:
+def every_core(
+    model: FileModel, node: cst.CSTNode, *, in_turn: bool = False, some_way: bool = False
+) -> Entry | None:
     """The entry from which all cores reach a node, unless a condition asks which core it is.
 
     A condition on data (``if loss < best``) holds back no core in particular: all may come.
@@ -64,6 +66,8 @@ def every_core(model: FileModel, node: cst.CSTNode, *, in_turn: bool = False) ->
         model: The file.
         node: Any node.
         in_turn: Whether cores that get there one after another count too.
+        some_way: Whether it is enough that one of the ways there is open to all: what only the
+            master evaluates, all train.
     """
     if model.spmd or not model.is_xla:
         return None
@@ -71,7 +75,7 @@ def every_core(model: FileModel, node: cst.CSTNode, *, in_turn: bool = False) ->
     if entry is None or model.master_only(node) is not None:
         return None
     guards = [*model.guards(node)]
-    outer = model.core_guard(node)
+    outer = model.core_guard(node, every=some_way)
     if outer is not None:
         guards.append(outer)
     if in_turn:

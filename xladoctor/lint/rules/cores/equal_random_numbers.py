@@ -46,7 +46,7 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
     for call in model.calls():
         if not draws_anew(model, call) or "generator" in call.keywords:
             continue
-        entry = every_core(model, call.node)
+        entry = every_core(model, call.node, some_way=True)
         loop = model.hot_loop(call.node) if entry is not None else None
         if entry is None or loop is None or loop.kind is LoopKind.EVAL:
             continue
