@@ -14,6 +14,7 @@ from xladoctor import catalogue
 from xladoctor.findings import Finding, Location, Position, in_source_order
 from xladoctor.lint import sources, suppressions
 from xladoctor.lint.asked import UNPARSABLE, Result
+from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -82,7 +83,9 @@ def whole_answers(members: Sequence[Member]) -> list[Result] | None:
 def concerns_us(member: Member) -> bool:
     """Whether our rules may have something to say of a source, by its words and what is asked."""
     source = member.source
-    return bool(member.options.device or source.shell) or may_concern_us(source.text)
+    if member.options.device or source.shell or may_concern_us(source.text):
+        return True
+    return called_for_tpus(source.filename) and BINDS.search(source.text) is not None
 
 
 def may_concern_us(text: str) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -19,12 +20,14 @@ from typing import TYPE_CHECKING
 from xladoctor.lint import library
 from xladoctor.lint.contents import Files
 from xladoctor.lint.folders import Folders, join
-from xladoctor.lint.words import XLA_WORDS, words
+from xladoctor.lint.words import XLA_WORDS, called_for_tpus, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 
+#: What a file trains with that says nothing of the devices that it is started on.
+_TRAINS = re.compile(r"\b(?:lightning|pytorch_lightning|accelerate|Trainer)\b")
 _MOST_FILES = 100
 _MOST_LINES = 20_000
 #: How many imports lie between a file for XLA devices and a helper that still matters.
@@ -164,7 +167,10 @@ class _Graph:
         self._located: dict[tuple[str, str], str | None] = {}
 
     def is_root(self, name: str) -> bool:
-        return self._files.facts(name).root
+        """Whether a file names torch_xla, or trains with a framework and is called for TPUs."""
+        if self._files.facts(name).root:
+            return True
+        return called_for_tpus(name) and _TRAINS.search(self._files.source(name).text) is not None
 
     def lines(self, name: str) -> int:
         return self._files.facts(name).lines

@@ -32,6 +32,10 @@ SETTINGS_WORDS = frozenset(
         "settings",
     ]
 )  # fmt: skip
+#: Words of a file's name that say what it is for, and words beside them that say that it may be for
+#: others.
+_NAMED = frozenset({"tpu", "tpus", "xla"})
+_OR_ELSE = frozenset({"cpu", "cpus", "no", "non", "not", "without", "or", "vs"})
 _REFUSES = frozenset({"no", "not", "non", "without", "disable", "disabled"})
 _WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
 
@@ -40,6 +44,12 @@ def words(text: str) -> frozenset[str]:
     """The words that a name is made of, in small letters ("isTPUAvailable": is, tpu, available)."""
     text = text.replace("SageMaker", "Sagemaker")  # one word, however it is written
     return frozenset(word.lower() for word in _WORD.findall(text))
+
+
+def called_for_tpus(filename: str) -> bool:
+    """Whether a file is called so: ``classification-accelerate-tpu.py``, ``train_tpu.py``."""
+    said = words(re.split(r"[\\/]", filename)[-1].rpartition(".")[0])
+    return bool(said & _NAMED) and not said & (OTHER_WORDS | _OR_ELSE)
 
 
 def names_settings(name: str) -> bool:

@@ -16,6 +16,7 @@ from xladoctor.lint.model.loops import LoopKind, OnXla
 from xladoctor.lint.model.problems import Place, Problem
 from xladoctor.lint.model.trials import asks_for_script
 from xladoctor.lint.model.unit_tests import in_folder_of_tests
+from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -74,6 +75,11 @@ class FileModel(FileCode):
             around |= dict.fromkeys(part.below)
         kept = (part for part in around if part is self._part or not part.only_asks)
         return frozenset().union(*(part.members for part in kept))
+
+    @property
+    def called_for_tpus(self) -> bool:
+        """Whether the file's name says that it is for TPUs: ``train_tpu.py``."""
+        return called_for_tpus(self._part.unit.filename)
 
     @functools.cached_property
     def multi_core(self) -> bool:

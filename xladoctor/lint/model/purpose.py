@@ -13,7 +13,7 @@ from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
-from xladoctor.lint.words import OTHER_WORDS, words
+from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names
@@ -37,10 +37,7 @@ _RUNS = {
 }
 #: Without one of these, a program beside JAX trains models of JAX (``FlaxAutoModel``).
 _TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning", "accelerate"})
-#: Words of a file's name that say what it is for, words beside them that say that it may be for
-#: others, and packages that have TPUs without torch_xla.
-_NAMED = frozenset({"tpu", "tpus", "xla"})
-_OR_ELSE = frozenset({"cpu", "cpus", "no", "non", "not", "without", "or", "vs"})
+#: Packages that have TPUs without torch_xla.
 _ELSEWHERE = frozenset({"tensorflow", "jax", "flax", "optax", "haiku", "keras"})
 #: Packages that only run on XLA devices, through torch_xla.
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
@@ -208,14 +205,25 @@ def _named(call: cst.Call, names: Names, *, strict: bool) -> str | None:
 
 
 def _called_for_tpus(tree: Tree, names: Names, roots: set[str], filename: str) -> bool:
-    """Whether a file that a framework runs is called so: ``classification-accelerate-tpu.py``.
+    """Whether a file that a framework runs is called for TPUs.
 
     Such a program needs no word of its own for the devices that it is started on.
     """
-    said = words(re.split(r"[\\/]", filename)[-1].rpartition(".")[0])
-    if not said & _NAMED or said & (OTHER_WORDS | _OR_ELSE) or roots & _ELSEWHERE:
+    if not called_for_tpus(filename) or roots & _ELSEWHERE or _takes_others(tree):
         return False
     return bool(roots & _TRAIN_TORCH and used_frameworks(tree, names))
+
+
+def _takes_others(tree: Tree) -> bool:
+    """``Trainer(accelerator="gpu")``, whatever the file is called."""
+    return any(
+        argument.keyword is not None
+        and argument.keyword.value == "accelerator"
+        and isinstance(argument.value, cst.SimpleString)
+        and str(string(argument.value)) in {"gpu", "cuda", "cpu", "mps"}
+        for call in tree.calls
+        for argument in call.args
+    )
 
 
 def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:

@@ -74,6 +74,8 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         return False
     if isinstance(leaf, cst.Name) and (_is_taken_out(model, leaf) or _is_mapping(model, leaf)):
         return False
+    if isinstance(leaf, cst.Attribute) and any(is_name(x, "None") for x in model.kept_in(leaf)):
+        return False  # ``if not self.first: self.first = batch``: is there one yet?
     if isinstance(leaf, cst.Comparison):
         operators = [target.operator for target in leaf.comparisons]
         if any(isinstance(op, cst.Is | cst.IsNot | cst.In | cst.NotIn) for op in operators):

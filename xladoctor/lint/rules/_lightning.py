@@ -49,13 +49,21 @@ def class_of(model: FileModel, value: cst.BaseExpression) -> str | None:
 
 def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
-    return wanted_for_xla(model, _settings(model, call))
+    settings = _settings(model, call)
+    wanted = wanted_for_xla(model, settings)
+    if wanted is None and model.called_for_tpus and {"accelerator", "gpus"}.isdisjoint(settings):
+        return call.node  # "auto" by default
+    return wanted
 
 
 def wanted_for_xla(
     model: FileModel, settings: Mapping[str, cst.BaseExpression]
 ) -> cst.BaseExpression | None:
-    """The same of settings for one, wherever they are written."""
+    """The same of settings for one, wherever they are written.
+
+    With "auto" Lightning takes TPUs before other devices; a program for any says no more than that,
+    one that is called ``train_tpu.py`` means these.
+    """
     for name in ("tpu_cores", "num_tpu_cores"):
         if name in settings:
             return settings[name]
@@ -69,7 +77,9 @@ def wanted_for_xla(
             or any(one in words for one in _choices(model, value))
         ):
             return value
-    return None
+    asked = settings.get("accelerator")
+    auto = asked is not None and "auto" in _choices(model, asked)
+    return asked if auto and model.called_for_tpus else None
 
 
 def chooses_devices(model: FileModel) -> bool:

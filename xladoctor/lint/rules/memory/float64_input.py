@@ -28,6 +28,14 @@ _ARRAYS = frozenset(
         "random.standard_normal", "random.random_sample",
     )
 )  # fmt: skip
+#: Those that give an array where they are given its size, and a float otherwise, and its place.
+_SIZED = {
+    f"numpy.random.{name}": place
+    for name, place in (
+        ("beta", 2), ("gamma", 2), ("exponential", 1), ("laplace", 2), ("lognormal", 2),
+        ("triangular", 3), ("standard_exponential", 0), ("dirichlet", 1),
+    )
+}  # fmt: skip
 #: Functions that give arrays of 8-bit integers: a true division makes them float64.
 _IMAGES = frozenset({"cv2.imread", "imageio.imread", "skimage.io.imread", "cv2.cvtColor"})
 _TENSORS = ("torch.from_numpy", "torch.tensor", "torch.as_tensor")
@@ -171,6 +179,8 @@ def _is_float64(model: FileModel, node: cst.BaseExpression, depth: int = 0) -> b
         if dtype is None and call.name in shape_only and len(call.positional) > 1:
             dtype = call.positional[1]
         return dtype is None or _is_double(model, dtype)
+    if call.name in _SIZED:
+        return call.argument(_SIZED[call.name], "size") is not None
     if call.method == "astype" or call.name in _CASTS:
         kind = call.argument(0 if call.method == "astype" else 1, "dtype")
         return kind is not None and (
