@@ -74,7 +74,9 @@ def main(arguments: list[str]) -> int:
     progress.say(progress.stage)
     watcher = threading.Thread(target=progress.watch, daemon=True)
     watcher.start()
-    command = [sys.executable, "-m", "pip", "install", "--progress-bar", "off", *arguments]
+    # Of 20,000 modules few are ever imported: Python compiles these then, pip would compile all.
+    options = ["--progress-bar", "off", "--no-compile"]
+    command = [sys.executable, "-m", "pip", "install", *options, *arguments]
     environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PYTHONUNBUFFERED": "1"}
     with (
         log.open("w", encoding="utf-8") as kept,

@@ -101,6 +101,7 @@ print("Errors", [type(one.error_in_exec).__name__ for one in done])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_a_failing_cell_shows_what_it_has_recorded(tmp_path: Path) -> None:
     pytest.importorskip("IPython")
@@ -165,6 +166,7 @@ def main(index):
 )
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_a_notebook_that_papermill_runs_on_simulated_cores(tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")

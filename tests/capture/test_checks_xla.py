@@ -252,6 +252,7 @@ def test_samples_are_augmented_alike_only_if_the_cores_are_seeded_alike(
         assert (told[0]["seeds"] == told[1]["seeds"]) is alike
 
 
+@pytest.mark.slow
 def test_the_report_names_the_line_to_change(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(

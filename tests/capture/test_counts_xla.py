@@ -139,6 +139,7 @@ def test_torch_xla_itself_has_counted_the_same(done):
             assert own["TransferFromDeviceTime"] == counts.reads + counts.fallbacks, name
 
 
+@pytest.mark.slow
 def test_processes_with_a_device_each(tmp_path):
     """As on a host with several devices: every process counts what one with one device does."""
     (tmp_path / "train.py").write_text(counted.PROGRAM)

@@ -136,6 +136,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_rendezvous_that_xla_gave_up_has_the_line_where_a_core_waited(tmp_path):
     (tmp_path / "train.py").write_text(UNGATED)
     profile(

@@ -38,6 +38,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_labels_of_eager_mode_are_looked_at_when_they_are_there(tmp_path):
     """torch_xla ends the process (toDLPack) if it is asked for a buffer that is not there yet."""
     (tmp_path / "train.py").write_text(PROGRAM)

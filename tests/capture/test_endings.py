@@ -112,6 +112,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_a_process_of_cores_that_does_not_end_is_ended_and_its_run_is_whole(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text(_NEVER_ENDS)

@@ -198,6 +198,7 @@ def test_lightning_with_all_cores_fits_validates_logs_and_keeps_a_checkpoint(tmp
     assert all(via is not None and via.startswith("lightning.") for via in hooks), hooks
 
 
+@pytest.mark.slow
 @needs("lightning")
 def test_lightning_sample_trains_on_eight_cores(tmp_path):
     words = ("-o", "run", "--output-format", "json", "--output-file", "report.json", "--")
@@ -228,6 +229,7 @@ def test_accelerate_gathers_clips_prints_once_and_saves(tmp_path):
     assert (tmp_path / "model.pt").is_file()
 
 
+@pytest.mark.slow
 @needs("transformers")
 @needs("accelerate")
 def test_trainer_of_transformers_trains_evaluates_and_saves(tmp_path):

@@ -25,6 +25,7 @@ def _said(folder: Path) -> list[str]:
     return [row["hook"] for row in rows if row["e"] == "hook-off"]
 
 
+@pytest.mark.slow
 def test_the_run_goes_on_without_any_of_them_and_says_so(tmp_path):
     done = subprocess.run(
         [sys.executable, SCRIPT, str(tmp_path)],

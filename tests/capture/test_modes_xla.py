@@ -171,6 +171,7 @@ def test_eager_mode_is_not_taken_for_a_loop_without_step_end(tmp_path):
     assert report["findings"] == []
 
 
+@pytest.mark.slow
 def test_eager_mode_on_several_cores(tmp_path):
     """Its collectives meet; what is compiled there nobody can see, and the report says so."""
     run, report = _run(tmp_path, EAGER_CORES, "--simulate-cores", "2")

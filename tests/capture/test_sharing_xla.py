@@ -171,6 +171,7 @@ def test_the_report_says_it_once_with_the_linters_fix(tmp_path: Path) -> None:
     assert finding["cores"] == [0, 1]
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_all_cores_make_is_information(tmp_path: Path) -> None:
     found = report(tmp_path, "evaluation")
     [finding] = [item for item in found if "runtime" in item["confirmed_by"]]

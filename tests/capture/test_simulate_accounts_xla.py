@@ -49,7 +49,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("cores", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_each_core_counts_its_launches_and_clears_them_alone(tmp_path, cores):
     (tmp_path / "train.py").write_text(ASKS)
     done = profile(

@@ -169,6 +169,7 @@ def test_one_core_that_parts_later_is_named_alone(runs):
     assert facts["cause"] == "unknown"
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_cores_that_rightly_hold_different_weights_are_left_alone(tmp_path):
     done = simulated.run(tmp_path, 2, DIFFERENT)

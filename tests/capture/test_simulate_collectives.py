@@ -213,7 +213,11 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("collectives")
 
 
-@pytest.fixture(scope="module", params=[CORES, CORES // 2], ids=["one process", "two hosts"])
+@pytest.fixture(
+    scope="module",
+    params=[CORES, pytest.param(CORES // 2, marks=pytest.mark.slow)],
+    ids=["one process", "two hosts"],
+)
 def cores_of_a_host(request):
     return request.param
 

@@ -43,6 +43,7 @@ def main(index, case):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_a_core_that_runs_checkpointed_layers_again_leaves_the_others_their_weights(tmp_path):
     done = simulated.run_cases(tmp_path, 4, PROGRAM, ["checkpointed"])["checkpointed"]

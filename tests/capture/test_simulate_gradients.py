@@ -45,6 +45,7 @@ def runs(tmp_path_factory):
     return simulated.run_cases(folder, CORES, PROGRAM, ("without", "empty", "some", "through"))
 
 
+@pytest.mark.slow
 def test_no_gradient_at_all_is_told_with_the_exchange_that_passes_none_back(runs):
     done = runs["without"]
     assert done.code == 1

@@ -208,6 +208,7 @@ def test_a_program_on_one_device_started_by_a_console_script(folder):
     assert (summary["cores"], summary["steps"]) == (1, 5)
 
 
+@pytest.mark.slow
 def test_the_report_names_who_parts_and_where(tmp_path):
     """What no parameter depends on shows only when it is compiled.
 

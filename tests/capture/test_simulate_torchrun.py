@@ -104,7 +104,7 @@ def test_each_process_of_torchrun_is_one_core(tmp_path):
 
 
 @pytest.mark.xla
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_torchrun_with_another_number_of_processes(tmp_path, processes):
     (tmp_path / "train.py").write_text(TRAIN)
     torchrun = f"{sys.executable} -m torch.distributed.run --standalone"

@@ -52,6 +52,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_workers_read_each_share_without_importing_the_program_again(tmp_path):
     done = simulated.run(tmp_path, CORES, PROGRAM)
     assert done.code == 0, done.stderr

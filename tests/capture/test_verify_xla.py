@@ -60,6 +60,7 @@ def verify(folder, case, *options, ways="cpu,xla,cores", steps=3, program=PROGRA
     return done.returncode, found, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_a_healthy_program_is_equal_in_all_ways(tmp_path):
     """Checkpoints, dropout, noise, accumulation, batch normalization, an average of weights."""

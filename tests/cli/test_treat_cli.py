@@ -567,6 +567,7 @@ def test_an_old_program_runs_again_and_waits_less(tmp_path):
     assert ": with 1 x XLA101 host-sync-in-step\n" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_a_fault_in_an_imported_file(tmp_path):
     (tmp_path / "train.py").write_text(ENDLESS.replace("while True:", "for step in range(4):"))

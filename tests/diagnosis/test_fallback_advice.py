@@ -124,6 +124,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_calls_that_are_said_to_stay_on_the_device_do() -> None:
     done = subprocess.run(

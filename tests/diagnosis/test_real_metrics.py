@@ -88,6 +88,7 @@ def test_a_slow_host_and_parameters_that_are_held_twice(
     assert "the last 30 executions" in found["XLA601"].message
 
 
+@pytest.mark.slow
 def test_an_optimizer_that_updates_in_place_gives_its_memory_back(tmp_path: Path) -> None:
     text = printed(tmp_path, "in-place")
     state = state_of(text)

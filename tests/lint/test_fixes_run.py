@@ -160,6 +160,7 @@ def test_what_was_slow_gives_the_same_numbers_with_fewer_syncs_and_graphs(tmp_pa
     assert (after.folder / "model.pt").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_what_was_old_trains_as_it_is_written_today(tmp_path):
     today = Ran(tmp_path, "today", proof_programs.TODAY, 2)
@@ -171,6 +172,7 @@ def test_what_was_old_trains_as_it_is_written_today(tmp_path):
     assert after.numbers("before") == [1.0]
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_cores_that_went_apart_stay_together(tmp_path):
     after = Ran(tmp_path, "apart", fixed("APART").data.decode(), 2)
@@ -207,6 +209,7 @@ def test_what_was_written_for_a_gpu_trains_on_one_core_as_on_the_cpu(tmp_path):
     assert {value.device.type for value in state.values()} == {"cpu"}
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_an_endless_graph_ends_with_each_step(tmp_path):
     before = Ran(tmp_path, "before", proof_programs.ENDLESS, 1)
@@ -246,6 +249,7 @@ def test_sharded_parameters_are_reduced_once_in_a_group_for_xla(tmp_path):
     assert after.numbers("losses") == pytest.approx([*expected, 2], abs=2e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_layers_before_a_collective_and_clipped_shards_train_as_on_one_device(tmp_path):
     torch = pytest.importorskip("torch")
@@ -318,6 +322,7 @@ def test_lightning_of_old_trains_as_plain_torch_does(tmp_path):
     assert after.summary["steps"] == 12
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 @needs("transformers")
 @needs("accelerate")

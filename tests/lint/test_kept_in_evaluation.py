@@ -136,6 +136,7 @@ print(json.dumps(grown))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.xla
 def test_torch_xla_runs_only_what_a_read_needs():
     env = {**os.environ, "PJRT_DEVICE": "CPU"}

@@ -57,6 +57,7 @@ def profile(place, folder, host, steps, **more):
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_hosts_on_a_storage_and_one_that_is_preempted(bucket, tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     for folder in folders:

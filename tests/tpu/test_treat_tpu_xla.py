@@ -38,6 +38,7 @@ print("loss", total)
 """
 
 
+@pytest.mark.slow
 def test_each_version_has_its_device_time(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     words = ["treat", "train.py", "--no-repeat", "--tpu", "v5e-8", "--simulate-cores", "1"]
