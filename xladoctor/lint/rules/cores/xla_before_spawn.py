@@ -15,7 +15,7 @@ from xladoctor.lint.rules._lightning import TRAINERS, for_xla, several_cores
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -78,8 +78,9 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
     for spawn in (*model.calls(*_SPAWN), *launches, *fits):
         if spawn not in fits and _one_process(model, spawn):
             continue
+        ways = list(_ways_to(model, spawn))
         for call in model.calls(*_STARTS, *_ASK_FOR_DEVICE):
-            if not _runs_before(model, call, spawn) or not _starts(call):
+            if not _starts(call) or not any(_runs_before(model, call, way) for way in ways):
                 continue
             yield model.problem(
                 call.node,
@@ -94,7 +95,7 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 related=[model.place(spawn.node, "the cores are started here")],
                 fix=_fix(model, call),
             )
-        yield from _by_helpers(model, spawn)
+        yield from _by_helpers(model, spawn, ways)
         return  # one spawn tells it all
 
 
@@ -152,10 +153,22 @@ def _one_core_each(model: FileModel, process: CallSite) -> Function | None:
     return function if any(_starts(call) for call in model.reached(function.node)) else None
 
 
-def _by_helpers(model: FileModel, spawn: CallSite) -> Iterator[Problem]:
+def _ways_to(model: FileModel, call: CallSite, depth: int = _DEPTH) -> Iterator[CallSite]:
+    """A call, and the calls of this file that lead to it: ``fit(options)``, which spawns."""
+    yield call
+    if call.function is None or depth == 0:
+        return
+    for caller in model.callers(call.function):
+        if model.is_here(caller.node) and caller.function is not call.function:
+            yield from _ways_to(model, caller, depth - 1)
+
+
+def _by_helpers(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> Iterator[Problem]:
     """``device = get_device()`` of a function of the program, before the cores are started."""
     for call in model.calls():
-        if not isinstance(call.target, Function) or not _runs_before(model, call, spawn):
+        if not isinstance(call.target, Function) or call in ways:
+            continue
+        if not any(_runs_before(model, call, way) for way in ways):
             continue
         start = _start_in(model, call.target, _DEPTH)
         if start is not None:
