@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lint.rule_helpers import found
+from tests.lint.rule_helpers import rows
 
 PROGRAM = """\
 import lightning as L
@@ -41,10 +41,11 @@ if __name__ == "__main__":
 """
 FITS = 'L.Trainer(accelerator="tpu", devices=cores).fit(Net())'
 SPAWNS = "torch_xla.launch(train)"
+ASKS = "device = torch_xla.device()"
 CASES = {
-    "Lightning's, by a helper": (FITS, "ready = True", "check()", 26),
-    "torch_xla's, by a helper": (SPAWNS, "ready = True", "check()", 26),
-    "torch_xla's, by itself": (SPAWNS, "device = torch_xla.device()", "device", 25),
+    "Lightning's, by a helper": (FITS, "ready = True", "check()", "    if check():"),
+    "torch_xla's, by a helper": (SPAWNS, "ready = True", "check()", "    if check():"),
+    "torch_xla's, by itself": (SPAWNS, ASKS, "device", f"    {ASKS}"),
     "nothing": (SPAWNS, "ready = True", "ready", None),
     "one core": (FITS.replace("=cores", "=1"), "ready = True", "check()", None),
     "behind": (SPAWNS, "ready = True", "fit(8) or check()", None),
@@ -53,7 +54,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_runtime_is_not_started_before_a_function_that_spawns(name):
-    start, before, asked, row = CASES[name]
+    start, before, asked, line = CASES[name]
     program = PROGRAM.format(start=start, before=before, asked=asked)
-    told = [row for row, code in found(program) if code == "XLA407"]
-    assert told == ([] if row is None else [row])
+    lines = program.splitlines()
+    assert [lines[row - 1] for row in rows(program, "XLA407")] == ([] if line is None else [line])
