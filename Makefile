@@ -32,7 +32,7 @@ demo: $(VENV)/.installed-all  ## lint a sample, profile it on 8 simulated cores,
 
 .PHONY: test
 test: check  ## everything that is checked before a merge
-	$(PYTEST) -n 2 -m "not xla"
+	$(PYTEST) -n 2 -m "not xla and not slow"
 	$(PYTEST) -n 2 --dist loadfile -m "xla and not slow"
 
 .PHONY: test-slow

@@ -41,6 +41,7 @@ def long(tmp_path_factory) -> Long:
     return Long(tmp_path_factory.mktemp("long"))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_steps(long):
     """Blocks of memory of the whole process, 95,000 steps apart."""
     early, late = long.blocks["after 5000 steps"], long.blocks[f"after {STEPS} steps"]
@@ -56,6 +57,7 @@ def test_the_record_stays_small_and_whole(long):
     assert long.size < 5_000_000
 
 
+@pytest.mark.slow
 def test_nothing_of_it_is_lost_in_the_report(long):
     run = read_run(long.folder)
     total = STEPS + GRAPHS

@@ -154,6 +154,7 @@ def test_many_that_differ_in_many_ways_are_about_one_screen(tmp_path):
     assert max(map(len, narrow)) <= 80
 
 
+@pytest.mark.slow
 def test_a_page_and_a_screen_of_2048_cores(tmp_path):
     """256 hosts, of which four are written: the others are links to them."""
     run = write(Large(4, 20, {1: 0.2}, (2,)), tmp_path / "run")

@@ -153,6 +153,7 @@ def test_nodes_places_and_texts_are_those_of_libcst(name: str) -> None:
     check(texts()[name])
 
 
+@pytest.mark.slow
 def test_those_of_the_standard_library_too() -> None:
     """A few dozen files that other people wrote, as they are installed."""
     folder = Path(sysconfig.get_paths()["stdlib"])

@@ -56,6 +56,7 @@ def test_imports_are_those_of_the_whole_file(name: str) -> None:
     same(ODD[name])
 
 
+@pytest.mark.slow
 def test_imports_of_the_standard_library_too() -> None:
     files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
     assert len(files) > 100

@@ -78,6 +78,7 @@ def test_every_node_stands_where_libcst_says(name: str) -> None:
     same(text)
 
 
+@pytest.mark.slow
 def test_those_of_the_standard_library_too() -> None:
     """A few dozen files that other people wrote, as they are installed."""
     folder = Path(sysconfig.get_paths()["stdlib"])

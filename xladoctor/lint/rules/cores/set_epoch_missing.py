@@ -16,6 +16,7 @@ from xladoctor.lint.rules._loaders import (
     loops_over,
     says_evaluation,
 )
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,9 +106,16 @@ def _loops(model: FileModel, sampler: CallSite) -> list[Loop]:
         loop
         for loader in model.calls(DATA_LOADER)
         if (given := loader.keywords.get("sampler")) is not None
-        and model.value(given).origin is sampler.node
+        and _is_sampler(model, given, sampler)
         for loop in loops_over(model, loader)
     ]
+
+
+def _is_sampler(model: FileModel, given: cst.BaseExpression, sampler: CallSite) -> bool:
+    """Also one that there is on several cores alone: ``sampler = None`` before an ``if``."""
+    return model.value(given).origin is sampler.node or any(
+        one is sampler.node for one in sources(model, given) or ()
+    )
 
 
 def _fix(model: FileModel, call: CallSite, epochs: Loop) -> Fix | None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor import patterns
 from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._chunks import uneven_chunks
@@ -18,13 +17,12 @@ from xladoctor.lint.rules._collate import (
     handed_sizes,
     sizes,
 )
-from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import filled_up, longest, longest_in, varying_length
 from xladoctor.lint.rules._padded_sets import pads_first
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._settled import by_default, settled
-from xladoctor.lint.rules._sources import of_parameter, the_call
+from xladoctor.lint.rules._sources import of_parameter
 from xladoctor.lint.rules._tokenized import (
     PAD_METHODS,
     goes_to_device,
@@ -32,10 +30,11 @@ from xladoctor.lint.rules._tokenized import (
     tensor_of,
     tokenizes,
 )
+from xladoctor.lint.rules._trl_padding import by_trl, pads_all
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Function, Loop, Problem
@@ -45,13 +44,14 @@ _COLLATORS = frozenset(
         *("transformers.DataCollatorWithPadding", "transformers.DataCollatorForSeq2Seq"),
         "transformers.DataCollatorForTokenClassification",
         "trl.DataCollatorForCompletionOnlyLM",
+        # Of pairs of answers (until TRL 0.12, and since).
+        *("trl.trainer.utils.DPODataCollatorWithPadding", "trl.DPODataCollatorWithPadding"),
+        "trl.trainer.dpo_trainer.DataCollatorForPreference",
     }
 )
 #: Pads too, but mostly gets texts that are cut into blocks of one length.
 _LANGUAGE = "transformers.DataCollatorForLanguageModeling"
 _LONGEST = (True, "longest")
-#: TRL's Trainer for fine-tuning, which makes its own collator.
-_SFT = patterns.lazy(r"^trl\.(\w+\.)*SFTTrainer$")
 #: Make batches of torchtext's (up to 0.8; ``legacy`` up to 0.11), padded to their longest.
 _BUCKETS = tuple(
     f"torchtext.{data}.{name}"
@@ -79,7 +79,7 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
     """Find padding to the longest sample where batches are made."""
     if not model.is_xla:
         return
-    yield from _by_trl(model)
+    yield from by_trl(model)
     yield from _left_to_collators(model)
     yield from _by_torchtext(model)
     collating = set(collate_functions(model))
@@ -91,9 +91,9 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         padding = call.keywords.get("padding")
         longest_one = padding is not None and _are_all(model, padding, _LONGEST)
         if call.name in _COLLATORS:
-            found = (padding is None or longest_one) and not _pads_all(model)
+            found = (padding is None or longest_one) and not pads_all(model)
         elif call.name == _LANGUAGE:
-            found = any(mapped_unpadded(model)) and not _pads_all(model)
+            found = any(mapped_unpadded(model)) and not pads_all(model)
         else:
             found = (
                 (longest_one or (padding is None and _fills_up(model, call)))
@@ -120,32 +120,6 @@ def dynamic_padding(model: FileModel) -> Iterator[Problem]:
         yield from _padded_by_hand(model, function)
 
 
-def _by_trl(model: FileModel) -> Iterator[Problem]:
-    """``SFTTrainer(args=SFTConfig(packing=False))``: its own collator pads to the longest."""
-    for call in model.calls():
-        if not _SFT.search(call.name or ""):
-            continue
-        named = given(model, call)
-        made = the_call(model, named["args"]) if "args" in named else None
-        if "data_collator" in named or (made is None and "packing" not in named):
-            continue
-        if made is not None and made.target is not None:
-            continue  # what a function of the program gives
-        settings = {**named, **(given(model, made) if made is not None else {})}
-        packing = settings.get("packing")
-        if packing is not None and model.literal(packing) is not False:
-            continue
-        starred = call.has_star or (made is not None and made.has_star)
-        if (starred and packing is None) or _has_few(model, settings) or _pads_all(model):
-            continue
-        yield model.problem(
-            call.node.func if packing is None else packing,
-            "without packing TRL pads each batch to its longest sample: each new length "
-            "recompiles the whole step",
-            suggestion="packing=True, or pad_to_multiple_of=128 for a few lengths",
-        )
-
-
 def _by_torchtext(model: FileModel) -> Iterator[Problem]:
     """``BucketIterator(data, 32)`` of old torchtext: its fields pad, unless they have a length."""
     fields = (call for part in (model, *model.linked) for call in part.calls())
@@ -156,20 +130,6 @@ def _by_torchtext(model: FileModel) -> Iterator[Problem]:
             yield _problem(
                 model, call.node.func, "fix_length= of the fields pads all to one length"
             )
-
-
-def _has_few(model: FileModel, settings: Mapping[str, cst.BaseExpression]) -> bool:
-    multiple = settings.get("pad_to_multiple_of")
-    number = model.literal(multiple) if multiple is not None else None
-    return multiple is not None and not (isinstance(number, int) and number <= _FINE)
-
-
-def _pads_all(model: FileModel) -> bool:
-    """Whether the file pads samples to one length itself, wherever."""
-    return any(
-        "padding" in call.keywords and "max_length" in by_default(model, call.keywords["padding"])
-        for call in model.calls()
-    )
 
 
 def _is_excused(model: FileModel, call: CallSite) -> bool:
@@ -196,7 +156,7 @@ def _left_to_collators(model: FileModel) -> Iterator[Problem]:
     ``default_data_collator`` pads nothing, so that each batch is one text.
     """
     made = next((call for call in model.calls() if _takes_any_length(model, call)), None)
-    if made is None or _pads_all(model) or _pads_itself(model):
+    if made is None or pads_all(model) or _pads_itself(model):
         return
     yield from uneven_chunks(model, made)
     for call in mapped_unpadded(model):
