@@ -190,21 +190,19 @@ class Loops:
     def _looks_at_each(self, node: LoopNode, calls: Sequence[cst.Call]) -> bool:
         """``for name in images: with torch.no_grad(): out = model(read(name))``.
 
-        Also in a notebook's own lines, behind ``model.eval()``.
+        Also in a notebook's own lines, behind ``model.eval()``, and where a function that is called
+        there without gradients runs the model.
         """
-        runs = [
-            call
-            for call in calls
-            if self._around[call] is node and self._flow.value(call.func).kind is Kind.MODEL
-        ]
-        if not runs:
-            return False
-        if self._tree.function_of(node) is None and self._without.eval_before(node, None):
+        here = [call for call in calls if self._around[call] is node]
+        runs = [call for call in here if self._flow.value(call.func).kind is Kind.MODEL]
+        if runs and self._tree.function_of(node) is None and self._without.eval_before(node, None):
             return True
-        return all(
-            any(self._without.is_no_grad(item) for item in self._tree.ancestors(call))
-            for call in runs
-        )
+        asking = runs or [call for call in here if self._training.asks_model(call)]
+        return bool(asking) and all(map(self._is_without, asking))
+
+    def _is_without(self, call: cst.Call) -> bool:
+        """Whether a call stands in ``with torch.no_grad():``."""
+        return any(self._without.is_no_grad(item) for item in self._tree.ancestors(call))
 
 
 def _runs_once(node: LoopNode) -> bool:
