@@ -33,6 +33,8 @@ _OWN = re.compile(
 _COUNTED = frozenset({"current_epoch", "global_step"})
 #: What each core has a share of.
 _DATA = re.compile(r"(?i)load|data|batch|sampl")
+#: Packages whose functions make paths of paths.
+_JOINS = ("os.path.", "pathlib.", "builtins.")
 #: What writes a device into a text.
 _WRITE_OUT = frozenset({"builtins.str", "builtins.repr", "format"})
 #: Parameters by which frameworks hand what is equal on all cores to methods of callbacks, and
@@ -185,7 +187,12 @@ class _Question:
         if _is_setting(node):
             return True
         if _OWN.search(node.value):
-            return False
+            # By its name a guess, unless each line that sets it says what it is.
+            every = self._model.bindings(node.value, node)
+            said = bool(every) and all(one.kind == "assign" for one in every)
+            return said and all(
+                self._is_read(one.node) and self._binding(node, one) is True for one in every
+            )
         bindings = [
             one
             for one in self._model.bindings(node.value, node)
@@ -197,6 +204,11 @@ class _Question:
             for one, answer in zip(bindings, found, strict=True)
         )
         return _both(*found) if grows else _either(found)
+
+    def _is_read(self, node: cst.CSTNode) -> bool:
+        """Whether no function that nobody has read had a part in a value: paths are joined."""
+        calls = (part for part in walk(node) if isinstance(part, cst.Call))
+        return all((self._model.name(one.func) or "").startswith(_JOINS) for one in calls)
 
     def _binding(self, node: cst.Name, binding: Binding) -> bool | None:
         if binding.kind == "assign":
