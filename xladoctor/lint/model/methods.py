@@ -24,6 +24,7 @@ from xladoctor.lint.model.dotted import dotted_text, last_name, string
 from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
 from xladoctor.lint.model.inherited import is_super
+from xladoctor.lint.model.layers import is_layer
 from xladoctor.lint.model.tensor_methods import TensorMethods
 from xladoctor.lint.model.trainers import STEPS_ALONE, trainer_gives
 from xladoctor.lint.model.values import (
@@ -141,6 +142,8 @@ class MethodEvaluator:
         if result is not None:
             inferred = receiver.kind is Kind.MODEL and not know.ANSWERS.search(name)
             return as_output(result, node) if inferred else result  # ``self.net.infer(x)``
+        if receiver.kind is Kind.MODEL and is_layer(name, held):
+            held = held.but(kind=Kind.MODEL)
         if held.kind in {Kind.MODEL, Kind.LOSS, Kind.OBJECT, Kind.DEVICE_TENSOR}:
             return self._calls.object_called(node, held, arguments)
         if self._is_trainers(func.value, receiver, frame):
