@@ -143,7 +143,8 @@ CODES = {
     "lightning-prepare-data-state": ("XLA910",),
     "bf16-accumulator": ("XLA712",),
     "huge-graph": ("XLA212",),
-    "parallel-loader": ("XLA810",),
+    "parallel-loader": ("XLA801", "XLA810"),
+    "loader-protocol": ("XLA801",),
     "split-per-core": ("XLA448",),
     "lost-updates": ("XLA732",),
     # No rule finds these yet.
