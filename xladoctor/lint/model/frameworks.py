@@ -23,6 +23,8 @@ LIGHTNING_MODULES = frozenset(
 #: What such a module, a data module and the hooks of callbacks have as their ``trainer``.
 LIGHTNING_TRAINER = "lightning.pytorch.Trainer"
 WITH_TRAINER = LIGHTNING_MODULES | {"lightning.pytorch.LightningDataModule"}
+#: The names that they have it under (the second is what the property keeps it in).
+HELD_TRAINERS = frozenset({"trainer", "_trainer"})
 LIGHTNING_STEPS = frozenset(
     {
         "training_step", "training_step_end", "on_train_batch_end", "optimizer_step",

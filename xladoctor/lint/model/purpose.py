@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import ignite
 from xladoctor.lint.model.dotted import imported, is_name, string
-from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
+from xladoctor.lint.model.frameworks import HELD_TRAINERS, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
 from xladoctor.lint.words import called_for_tpus
@@ -280,7 +280,9 @@ def _is_of_lightning(node: cst.CSTNode) -> bool:
         return False
     held = node.value.attr if isinstance(node.value, cst.Attribute) else node.value
     return node.attr.value in LIGHTNING_FOR_XLA or (
-        node.attr.value in {*_CORES, *_ASKED} and is_name(held, "trainer")
+        node.attr.value in {*_CORES, *_ASKED}
+        and isinstance(held, cst.Name)
+        and held.value in HELD_TRAINERS
     )
 
 

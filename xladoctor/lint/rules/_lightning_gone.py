@@ -10,12 +10,16 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import Function, walk
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.frameworks import LIGHTNING_CALLBACKS, LIGHTNING_MODULES
+from xladoctor.lint.model.frameworks import (
+    HELD_TRAINERS,
+    LIGHTNING_CALLBACKS,
+    LIGHTNING_MODULES,
+)
 from xladoctor.lint.rules._itself import itself
 from xladoctor.lint.rules._sources import is_made_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from xladoctor.lint.model import Class, FileModel, Problem
 
@@ -69,8 +73,7 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
     for node in model.nodes(cst.Attribute):
         name = node.attr.value
         for of, instead in _attributes().get(name, {}).items():
-            holds = _is_trainer if of == _TRAINER else is_own
-            if not holds(model, node) or _is_given(model, node):
+            if not _HOLDS[of](model, node) or _is_given(model, node):
                 continue
             yield model.problem(
                 node,
@@ -111,7 +114,7 @@ def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
         named = [x for one in model.kept_in(held) for x in model.within(one, cst.Name)]
     if any(_is_declared(model, one) for one in named):
         return True
-    if isinstance(held, cst.Attribute) and held.attr.value == "trainer":
+    if isinstance(held, cst.Attribute) and held.attr.value in HELD_TRAINERS:
         owner = itself(model, held.value)
         return owner is not None and not _WITH_TRAINER.isdisjoint(model.library_bases(owner))
     if not isinstance(held, cst.Name):
@@ -150,12 +153,30 @@ def is_own(model: FileModel, node: cst.Attribute) -> bool:
     return not any(_has(model, one, node.attr.value) for one in each)
 
 
+def _is_data_module(model: FileModel, node: cst.Attribute) -> bool:
+    """A data module of the program that has no such attribute itself, also ``self`` of it."""
+    made = model.value(node.value).instance
+    owner = itself(model, node.value) or (made.cls if made is not None else None)
+    if owner is None or set(model.library_bases(owner)) != {_DATA_MODULE}:
+        return False
+    each = (owner, *model.parents(owner))
+    return not any(_has(model, one, node.attr.value) for one in each)
+
+
 def _has(model: FileModel, owner: Class, name: str) -> bool:
     """Whether a class defines an attribute: a method, ``self.x = ...`` or a line of its body."""
-    if name in owner.methods or name in model.kept(owner):
+    if not {name, "__getattr__"}.isdisjoint(owner.methods) or name in model.kept(owner):
         return True
     given = (part for part in walk(owner.node.body) if isinstance(part, _ASSIGNED))
     return any(is_name(part.target, name) for part in given)
+
+
+#: Class to what says whether an attribute is asked of such an object.
+_HOLDS: Mapping[str, Callable[[FileModel, cst.Attribute], bool]] = {
+    _TRAINER: _is_trainer,
+    MODULE: is_own,
+    _DATA_MODULE: _is_data_module,
+}
 
 
 @functools.cache

@@ -1,0 +1,82 @@
+"""What the Trainer and the data module of Lightning 2 have lost, wherever they are asked.
+
+All programs are invented. ``# !XLA910`` marks a line on which that rule has to find something.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import marks, told
+
+PROGRAMS = {
+    "XLA910: the number of devices, of the Trainer that the module keeps": """\
+import pytorch_lightning as pl
+
+
+class Tagger(pl.LightningModule):
+    def __init__(self, net, trainer=None):
+        super().__init__()
+        self.net = net
+        self._trainer = trainer
+
+    def count(self):
+        several = max(1, self._trainer.num_gpus, self._trainer.num_processes)  # !XLA910
+        if self._trainer.tpu_cores:  # !XLA910
+            several = 8
+        return several * self._trainer.num_devices
+""",
+    "XLA910: a Trainer of the program's own": """\
+import pytorch_lightning as pl
+import torch_xla
+
+
+class Tagger:
+    def __init__(self, trainer):
+        self._trainer = trainer
+
+    def count(self):
+        return self._trainer.num_processes
+""",
+    "XLA910: the shape and the state of a data module": """\
+import lightning.pytorch as pl
+
+
+class Digits(pl.LightningDataModule):
+    def setup(self, stage=None):
+        if not self.has_setup_fit:  # !XLA910
+            self.rows = load()
+
+    def train_dataloader(self):
+        return feed(self.rows, self.train_transforms)  # !XLA910
+
+
+class Sized(pl.LightningDataModule):
+    dims = (1, 28, 28)
+
+    def __init__(self, change):
+        super().__init__()
+        self.train_transforms = change
+
+    def size(self):
+        return self.dims if self.train_transforms else None
+
+
+class Any(pl.LightningDataModule):
+    def __getattr__(self, name):
+        return None
+
+
+def main(net):
+    data, sized = Digits(), Sized(None)
+    trainer = pl.Trainer(accelerator="tpu", devices=8)
+    trainer.fit(net(*data.size()), data)  # !XLA910
+    trainer.fit(net(*sized.size()), sized)
+    trainer.fit(net(*Any().size()), Any())
+    trainer.fit(net(data.rows.size()), data)
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_is_told(name):
+    assert told(name, PROGRAMS[name]) == marks(PROGRAMS[name])
