@@ -1,4 +1,4 @@
-"""What the Trainer and the data module of Lightning 2 have lost, wherever they are asked.
+"""What Lightning 2 has lost and refuses, also on one of two sides, and what a Trainer compiles.
 
 All programs are invented. ``# !XLA910`` marks a line on which that rule has to find something.
 """
@@ -73,6 +73,47 @@ def main(net):
     trainer.fit(net(*sized.size()), sized)
     trainer.fit(net(*Any().size()), Any())
     trainer.fit(net(data.rows.size()), data)
+""",
+    "XLA901 XLA314: a strategy for GPUs on both sides of a choice": """\
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.strategies import DDPStrategy
+
+
+def main(settings, net, rows):
+    net = torch.compile(net) if settings.fast else net  # !XLA314
+    trainer = Trainer(
+        accelerator="tpu" if settings.on_tpu else "auto",
+        strategy="fsdp",  # !XLA901
+    )
+    trainer.fit(net, rows)
+
+
+def again(settings, net, rows):
+    kind = "gpu" if torch.cuda.is_available() else "tpu"
+    Trainer(accelerator=kind, strategy=DDPStrategy()).fit(net, rows)  # !XLA901
+
+
+def chosen(settings, net, rows):
+    how = "auto" if settings.on_tpu else "ddp"
+    Trainer(accelerator="tpu" if settings.on_tpu else "gpu", strategy=how).fit(net, rows)
+    more = {"accelerator": "tpu" if settings.on_tpu else "gpu"}
+    if not settings.on_tpu:
+        more["strategy"] = "ddp"
+    Trainer(**more).fit(net, rows)
+    given = settings.strategy
+    Trainer(accelerator="tpu" if settings.on_tpu else "gpu", strategy=given).fit(net, rows)
+""",
+    "XLA901 XLA314: for GPUs alone": """\
+import torch
+import lightning as L
+
+
+def main(settings, net, rows):
+    if settings.device == "tpu":
+        raise SystemExit("not yet")
+    net = torch.compile(net)
+    L.Trainer(accelerator="gpu" if settings.gpus else "auto", strategy="fsdp").fit(net, rows)
 """,
 }
 

@@ -115,11 +115,17 @@ def divides_over_gpus(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Mo
         if not _is_runner(call, names):
             continue
         strategy = given(call, None, "strategy")
-        known = text_of(given(call, None, "accelerator")) in {None, *_GPUS, "auto"}
+        said = {text_of(x) for x in _sides(given(call, None, "accelerator"))}
+        known = said <= {None, *_GPUS, "auto"}
         over = known and all(_is_over_gpus(x, names) for x in _written(tree, strategy))
         module = tree.module_of(call)
         found[module] = found.get(module, True) and over
     yield from (module for module, over in found.items() if over)
+
+
+def _sides(node: cst.BaseExpression | None) -> list[cst.BaseExpression | None]:
+    """An expression, or both sides of ``"tpu" if args.tpu else "auto"``."""
+    return [node.body, node.orelse] if isinstance(node, cst.IfExp) else [node]
 
 
 def _has_plugin(tree: Tree, call: cst.Call, names: Names | LinkedNames) -> bool:

@@ -91,13 +91,13 @@ def chooses_devices(model: FileModel) -> bool:
     return any(
         "gpus" in (settings := _settings(model, call))
         or (wanted := wanted_for_xla(model, settings)) is None
-        or _hinges(model, wanted, call)
+        or hinges(model, wanted, call)
         or not all(_is_for_xla(model, one) for one in _each(model, wanted))
         for call in model.calls(*TRAINERS)
     )
 
 
-def _hinges(model: FileModel, wanted: cst.BaseExpression, call: CallSite) -> bool:
+def hinges(model: FileModel, wanted: cst.BaseExpression, call: CallSite) -> bool:
     """Whether a setting is made under a condition that the Trainer is not made under."""
     around = {guard.node for guard in model.guards(call.node)}
     return model.function_of(wanted) is call.function and any(

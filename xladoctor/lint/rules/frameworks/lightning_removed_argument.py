@@ -21,10 +21,11 @@ from xladoctor.lint.rules._lightning import (
     TRAINERS,
     class_of,
     for_xla,
+    hinges,
     wanted_for_xla,
 )
 from xladoctor.lint.rules._names_gone import names_gone, of_classes
-from xladoctor.lint.rules._sources import made_in, the_source
+from xladoctor.lint.rules._sources import made_in, sources, the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -176,7 +177,7 @@ def _refused(
                 fix=argument_fix(model, call, name) if here and call is not None else None,
             )
         if name == "strategy":
-            yield from _of_strategy(model, value, settings)
+            yield from _of_strategy(model, value, settings, call)
         literal = constant(model, value)
         if name == "devices" and _is_no_number(literal) and _asks_for_tpu(model, settings):
             yield model.problem(
@@ -191,7 +192,10 @@ def _refused(
 
 
 def _of_strategy(
-    model: FileModel, value: cst.BaseExpression, settings: Mapping[str, cst.BaseExpression]
+    model: FileModel,
+    value: cst.BaseExpression,
+    settings: Mapping[str, cst.BaseExpression],
+    call: CallSite | None,
 ) -> Iterator[Problem]:
     literal = constant(model, value)
     has_old = model.keeps_old("lightning")
@@ -203,7 +207,9 @@ def _of_strategy(
             suggestion=f'write strategy="{new}"',
             fix=_strategy_fix(model, value, new),
         )
-    if _is_refused(model, value) and _asks_for_tpu(model, settings):
+    if _is_refused(model, value) and (
+        _asks_for_tpu(model, settings) or (call is not None and _always(model, settings, call))
+    ):
         yield model.problem(
             value,
             "Lightning's TPU accelerator takes XLA's strategies alone: Trainer raises ValueError",
@@ -244,6 +250,16 @@ def _asks_for_tpu(model: FileModel, settings: Mapping[str, cst.BaseExpression]) 
         return constant(model, value) in ("tpu", "xla")
     strategy = settings.get("strategy")
     return strategy is not None and class_of(model, strategy) in LIGHTNING_FOR_XLA
+
+
+def _always(model: FileModel, settings: Mapping[str, cst.BaseExpression], call: CallSite) -> bool:
+    """``accelerator="tpu" if on_tpu else "auto"`` beside a strategy that nothing chooses."""
+    accelerator, strategy = settings.get("accelerator"), settings["strategy"]
+    if accelerator is None or hinges(model, strategy, call):
+        return False
+    written = isinstance(model.literal(strategy), str) or isinstance(strategy, cst.Call)
+    each = sources(model, accelerator) or ()
+    return written and any(model.literal(one) in ("tpu", "xla") for one in each)
 
 
 def _is_refused(model: FileModel, value: cst.BaseExpression) -> bool:
