@@ -78,6 +78,18 @@ def option_defaults(model: FileModel) -> Iterator[tuple[str, cst.BaseExpression]
             yield name, call.keywords["default"]
 
 
+def of_options(model: FileModel, node: cst.Attribute) -> list[object]:
+    """What ``args.workers`` of a parameter is by default: as linked files declare the option."""
+    if not isinstance(node.value, cst.Name) or not model.is_parameter(node.value):
+        return []
+    return [
+        part.literal(written)
+        for part in model.linked
+        for name, written in option_defaults(part)
+        if name == node.attr.value
+    ]
+
+
 def is_required(model: FileModel, node: cst.BaseExpression) -> bool:
     """Whether the command line has to say what ``args.model`` is, so that it is never None."""
     if not isinstance(node, cst.Attribute) or not _are_settings(node.value):

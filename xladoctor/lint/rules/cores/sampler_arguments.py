@@ -15,6 +15,7 @@ from xladoctor.lint.rules._environment import settings
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER
 from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._worker_arguments import without_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,7 @@ def sampler_arguments(model: FileModel) -> Iterator[Problem]:
                 fix=_fix(model, call),
             )
     yield from _of_one_core(model)
+    yield from without_workers(model)
     for call in model.calls(DATA_LOADER):
         shuffle = given_true(model, call, "shuffle")
         if shuffle is None or not {"sampler", "batch_sampler"} & set(call.keywords):
