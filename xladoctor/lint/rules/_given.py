@@ -44,7 +44,12 @@ def each_given(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.Base
 def all_given(model: FileModel, call: CallSite) -> bool:
     """Whether all that a call is given is in sight: dictionaries that it unpacks are written."""
     starred = [argument for argument in call.node.args if argument.star]
-    return all(one.star == "**" and _is_written(model, one.value, _DEPTH) for one in starred)
+    return all(one.star == "**" and is_written(model, one.value) for one in starred)
+
+
+def is_written(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a dictionary is written out in the program, with those that it unpacks."""
+    return _is_written(model, node, _DEPTH)
 
 
 def _is_written(model: FileModel, node: cst.BaseExpression, depth: int) -> bool:

@@ -169,10 +169,22 @@ def of_parameter(model: FileModel, node: cst.Name) -> Sequence[cst.BaseExpressio
         return None  # or it is the object itself, which no caller gives
     calls = model.callers(function)
     calls = [call for call in calls if model.says_xla(call.node)] or calls
+    calls = [call for call in calls if not _raises(model, call, function, node.value)]
     given = [_given_by(model, call, function, node.value) for call in calls]
     given += [given_to_cores(call, function, node.value) for call in starts_of(model, function)]
     known = [value for value in given if value is not None]
     return known if len(known) == len(given) else None
+
+
+def _raises(model: FileModel, call: CallSite, function: Function, name: str) -> bool:
+    """Whether a call leaves out what has no default: it never comes in."""
+    return (
+        not function.decorators
+        and not call.has_star
+        and not model.gives_name(call)
+        and call.given_to(function, name) is None
+        and function.default(name) is None
+    )
 
 
 def _given_by(

@@ -17,6 +17,7 @@ from xladoctor.lint.pins import called
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._itself import whose
+from xladoctor.lint.rules._parsed_settings import parsed_settings
 from xladoctor.lint.rules._sources import the_call
 from xladoctor.lint.rules._tokenized import tokenizes
 from xladoctor.lint.rules._tolerated import tolerated
@@ -63,6 +64,18 @@ def gone_arguments(model: FileModel) -> Iterator[Problem]:
                     f"{called(framework)} no longer takes {name} here: this raises TypeError",
                     suggestion=_lost_arguments(of)[name],
                 )
+
+
+def gone_keys(model: FileModel) -> Iterator[Problem]:
+    """``parser.parse_dict({"overwrite_output_dir": True, ...})``."""
+    gone = _lost_arguments(_ARGUMENTS)
+    for parsed in parsed_settings(model):
+        for name in parsed.named.keys() & gone.keys() if parsed.strict else ():
+            yield model.problem(
+                parsed.named[name],
+                f"transformers 5 no longer has {name}: parse_dict raises ValueError for such a key",
+                suggestion=gone[name],
+            )
 
 
 def _is_of_transformers(model: FileModel, call: CallSite) -> bool:

@@ -52,6 +52,8 @@ def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
     owner = itself(model, node)
     if owner is not None:
         return _extends(model, owner)
+    if _is_declared(model, node):
+        return True
     kept = [*model.assigned_to(node)]
     others = len(model.bindings(node.value, node)) - len(kept)
     is_known = (bool(kept) and not others) or _is_handed(model, node)
@@ -158,6 +160,12 @@ def _is_handed(model: FileModel, node: cst.Name) -> bool:
         return function.name.startswith("on_") and function.parameters[1:2] == (node.value,)
     handed = (function.name, node.value) in _HANDED
     return handed and _is_right_on_it(model, function.owner)
+
+
+def _is_declared(model: FileModel, node: cst.Name) -> bool:
+    """A parameter ``args: TrainingArguments`` that its function gives nothing else."""
+    alone = len(model.bindings(node.value, node)) == 1
+    return alone and model.is_parameter(node) and _is_class(model, _annotation(model, node))
 
 
 def _annotation(model: FileModel, node: cst.Name) -> cst.BaseExpression | None:

@@ -14,6 +14,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._callback_keywords import gone_keywords
 from xladoctor.lint.rules._called_with import misfits
 from xladoctor.lint.rules._checkpointing import made_to_work, meant_for_xla
+from xladoctor.lint.rules._fused import FUSED, fused_by_dictionaries, takes_fused
 from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
@@ -23,6 +24,7 @@ from xladoctor.lint.rules._trainer_gone import (
     gone_arguments,
     gone_attributes,
     gone_elsewhere,
+    gone_keys,
     gone_methods,
     ignored_padding,
     old_methods,
@@ -155,8 +157,6 @@ _OLD_NAMES = {
 }
 #: Packages whose Trainers and adapters stand on transformers.
 _BESIDE = ("trl", "peft")
-#: The first torch with which transformers (since July 2025) takes the fused AdamW by itself.
-_FUSED_SINCE = (2, 8)
 
 
 @rule("XLA905")
@@ -172,6 +172,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
         return
     yield from _lost(model) if released else ()
     yield from _defaults(model)
+    yield from fused_by_dictionaries(model)
     handed = _handed(model)
     for call in model.calls():
         own = call.name in _ARGUMENTS or call.node in handed or _makes_own(model, call)
@@ -200,6 +201,7 @@ def _lost(model: FileModel) -> Iterator[Problem]:
     yield from gone_arguments(model)
     if not model.keeps_old("transformers"):
         yield from gone_attributes(model)
+        yield from gone_keys(model)
         yield from gone_keywords(model)
         yield from gone_methods(model)
         yield from gone_elsewhere(model)
@@ -348,13 +350,10 @@ def _missing(model: FileModel, call: CallSite, named: set[str]) -> Iterator[Prob
             suggestion="dataloader_drop_last=True",
             fix=_added(model, call, "dataloader_drop_last=True", safe=False),
         )
-    takes_default = "optim" not in named and not _own_optimizer(model)
-    fused = model.target >= _FUSED_SINCE and not model.keeps_old("transformers", "4.54")
-    if takes_default and fused:
+    if takes_fused(model, named):
         yield model.problem(
             call.node.func,
-            "without optim= the Trainer takes torch's fused AdamW (transformers since 4.54, with "
-            "torch 2.8 and later), which refuses tensors of XLA devices",
+            FUSED,
             suggestion='optim="adamw_torch", the same algorithm',
             fix=_added(model, call, 'optim="adamw_torch"', safe=True),
         )
@@ -366,13 +365,6 @@ def _fields(model: FileModel, cls: Class) -> Iterator[str]:
         for line in walk(one.node.body):
             if isinstance(line, cst.AnnAssign) and isinstance(line.target, cst.Name):
                 yield line.target.value
-
-
-def _own_optimizer(model: FileModel) -> bool:
-    """Whether a Trainer of the file gets its optimizer in another way."""
-    return any("optimizers" in call.keywords for call in model.calls()) or any(
-        "create_optimizer" in cls.methods for cls in model.classes
-    )
 
 
 def _changed(
