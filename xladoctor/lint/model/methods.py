@@ -322,7 +322,8 @@ class MethodEvaluator:
             moved = receiver.but(on_device=True)
             self._flow.memory.place(moved)
             text = dotted_text(func.value)
-            if text is not None and text in frame.env:
+            # Also what a function finds outside of itself, for the rest of the function.
+            if text is not None and (text in frame.env or type(func.value) is cst.Name):
                 frame.env[text] = moved
             if type(func.value) is cst.Attribute:
                 self._kept_moved(func.value, moved, frame)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, Entry, FileModel, Problem
     from xladoctor.lint.model.syntax import Binding
+    from xladoctor.lint.model.taken import Taken
 
 _WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
 #: How many names a model may have between the function that the cores run and what moves it.
@@ -352,6 +353,10 @@ def _made(model: FileModel, name: cst.Name) -> cst.Call | None:
     made: cst.Call | None = None
     for binding in model.bindings(name.value, name):
         node = binding.node
+        taken = model.taken(node) if binding.kind == "other" else None
+        if made is None and taken is not None and _is_made_with(model, taken):
+            made = taken.value if isinstance(taken.value, cst.Call) else None
+            continue  # ``net, optimizer = make_model(...)``
         if binding.kind != "assign" or not isinstance(node, cst.Call) or not model.is_here(node):
             return None
         if model.function_of(node) is not None:
@@ -360,6 +365,12 @@ def _made(model: FileModel, name: cst.Name) -> cst.Call | None:
         elif made is None:
             made = node
     return made
+
+
+def _is_made_with(model: FileModel, taken: Taken) -> bool:
+    """Whether a line of the module takes apart what a call gives."""
+    alone = isinstance(taken.line, cst.Assign) and model.function_of(taken.line) is None
+    return alone and model.is_here(taken.line) and isinstance(taken.value, cst.Call)
 
 
 def _moves_itself(model: FileModel, binding: Binding, name: cst.Name) -> bool:
