@@ -13,7 +13,13 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
 from xladoctor.lint.rules._given_to_master import given_to_master
-from xladoctor.lint.rules._lightning import COMMAND_LINES, FROM_OPTIONS, for_xla, several_cores
+from xladoctor.lint.rules._lightning import (
+    COMMAND_LINES,
+    FROM_OPTIONS,
+    TRAINERS,
+    for_xla,
+    several_cores,
+)
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 from xladoctor.lint.rules._sources import is_made_in, the_call
 
@@ -254,8 +260,13 @@ def starts_anew(model: FileModel, call: CallSite) -> bool:
 
 
 def is_forked(model: FileModel, entry: Entry) -> bool:
-    """Whether the cores are forked: each process goes on with the numbers of the one before it."""
+    """Whether the cores are forked: each process goes on with the numbers of the one before it.
+
+    As Lightning starts them (2.6, ``strategies/launchers/xla.py``).
+    """
     start = model.call(entry.call) if isinstance(entry.call, cst.Call) else None
+    if start is not None and start.name in {*TRAINERS, FROM_OPTIONS}:
+        return True
     method = start.keywords.get("start_method") if start is not None else None
     return method is not None and model.literal(method) == "fork"
 

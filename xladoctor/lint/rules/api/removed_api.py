@@ -14,6 +14,7 @@ from xladoctor.lint.rules._api import import_fix, imported, never_reached, repla
 from xladoctor.lint.rules._lost_backends import lost_backends
 from xladoctor.lint.rules._never_imported import never_imported
 from xladoctor.lint.rules._numbered_batches import numbered_batches
+from xladoctor.lint.rules._old_iterators import old_iterators
 from xladoctor.lint.rules._renamed_metrics import renamed_metrics
 from xladoctor.lint.rules._tolerated import tolerated
 from xladoctor.lint.rules._unknown_arguments import unknown_arguments
@@ -36,6 +37,7 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
     yield from unknown_arguments(model)
     yield from renamed_metrics(model)
     yield from numbered_batches(model)
+    yield from old_iterators(model)
     reported: set[str] = set()
     for alias, dotted, entry in imported(model):
         if not _is_lost(model, entry):

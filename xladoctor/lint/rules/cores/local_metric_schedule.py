@@ -63,15 +63,18 @@ def local_metric_schedule(model: FileModel) -> Iterator[Problem]:
 
 
 def _on_the_master(model: FileModel) -> Iterator[Problem]:
-    """``if xm.is_master_ordinal(): scheduler.step()``: one problem for each condition."""
+    """``if xm.is_master_ordinal(): scheduler.step()``: each scheduler once for a condition."""
     told = set()
     for call in model.methods("step"):
         if call.receiver is None or not _is_scheduler(model, call):
             continue
         guard = model.master_only(call.node)
-        if guard is None or guard.node in told or model.in_step_closure(call.node):
+        if guard is None or model.in_step_closure(call.node):
             continue
-        told.add(guard.node)
+        which = guard.node, model.tree.text(call.receiver).strip()
+        if which in told:
+            continue
+        told.add(which)
         yield model.problem(
             call.node,
             "only the master core gets here: the learning rate of the others stays as it was, and "

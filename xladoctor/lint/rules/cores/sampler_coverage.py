@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import differs, entry_places, every_core
+from xladoctor.lint.rules._cores import (
+    differs,
+    entry_places,
+    every_core,
+    is_forked,
+    trainer_of_cores,
+)
 from xladoctor.lint.rules._equal import last_seed, seeded
 from xladoctor.lint.rules._exact import reads
+from xladoctor.lint.rules._lightning import COMMAND_LINES
 from xladoctor.lint.rules._loaders import SAMPLER
 from xladoctor.lint.words import words
 
@@ -31,6 +38,7 @@ _METHOD, _PACKAGE, _SEED = "train_test_split", "datasets", (4, "seed")
 _ORDERS = ("torch.randperm", "numpy.random.permutation")
 _SHUFFLES = ("numpy.random.shuffle", "random.shuffle")
 _SEEDS = frozenset({"seed", "seeds", "seeding", "deterministic", "determinism"})
+_FORKED = " (forked processes draw alike, but the two cores of one on TPU v2 and v3 do not)"
 #: Whose numbers calls of these modules seed alone.
 _ALONE = {
     "torch.": "torch.",
@@ -43,7 +51,7 @@ _ALONE = {
 @rule("XLA448")
 def sampler_coverage(model: FileModel) -> Iterator[Problem]:
     """Find splits into training and test data that every core draws without a common seed."""
-    if model.spmd or not model.multi_core or not model.is_xla:
+    if model.spmd or not model.is_xla or not (model.multi_core or _in_lightning(model)):
         return
     yield from _samplers(model)
     for call in (*model.calls(*_SPLITS, *_ORDERS, *_SHUFFLES), *_of_datasets(model)):
@@ -55,11 +63,18 @@ def sampler_coverage(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             "every core draws a different split: samples that one core tests on are trained on "
-            "by others; some are trained on twice, some not at all",
+            "by others; some are trained on twice, some not at all"
+            + (_FORKED if is_forked(model, entry) else ""),
             suggestion="give all cores one seed: generator=torch.Generator().manual_seed(0) "
             "(random_state=0 of sklearn's, seed=0 of datasets')",
             related=entry_places(model, entry),
         )
+
+
+def _in_lightning(model: FileModel) -> bool:
+    """Whether a Trainer of Lightning starts several cores; its command line seeds them all."""
+    trainer = trainer_of_cores(model) if "lightning" in model.frameworks else None
+    return trainer is not None and trainer.name not in COMMAND_LINES
 
 
 def _samplers(model: FileModel) -> Iterator[Problem]:
