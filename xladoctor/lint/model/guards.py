@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.booleans import MASTERS
-from xladoctor.lint.model.conditions import meant, without_not
+from xladoctor.lint.model.conditions import joined, meant, without_not
 from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.loops import Guard, OnXla
@@ -172,11 +172,27 @@ class Guards:
     def _master(self, test: cst.BaseExpression, *, when: bool, refused: bool) -> bool | None:
         """Whether a condition lets the master alone through, or all but the master."""
         kind = self._kind(test)
+        if kind not in MASTERS and when:
+            return True if self._asks_on_xla(test) else None
         if kind not in MASTERS:
-            return None if when or refused else self._left_over(test)
+            return None if refused else self._left_over(test)
         if (when or both_sides(test) is None) and not refused:
             return (kind is Kind.IS_MASTER) is when
         return None
+
+    def _asks_on_xla(self, test: cst.BaseExpression) -> bool:
+        """``not on_tpu or rank == 0``: on XLA devices this lets the master alone through."""
+        for part in joined(test, cst.And):
+            ways = list(joined(part, cst.Or))
+            left = [one for one in ways if self._may_hold(one)]
+            if len(left) == 1 < len(ways) and self._kind(left[0]) is Kind.IS_MASTER:
+                return True
+        return False
+
+    def _may_hold(self, test: cst.BaseExpression) -> bool:
+        """Whether a condition can hold on XLA devices."""
+        asked, when = without_not(test, when=True)
+        return self.devices.tests.of_guard(asked, when=when) is not OnXla.NO
 
     def _left_over(self, test: cst.BaseExpression) -> bool | None:
         """Who is left behind ``if not is_master or debug: return``: of all parts none holds."""

@@ -13,6 +13,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
 from xladoctor.lint.rules._device_draws import draws_anew
 from xladoctor.lint.rules._equal import last_seed, seeded
+from xladoctor.lint.rules._equal_noise import equal_noise
 from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._picked_samples import samples_by_chance
 from xladoctor.lint.rules._reads import always_given, not_here
@@ -41,6 +42,7 @@ def equal_random_numbers(model: FileModel) -> Iterator[Problem]:
         return
     yield from samples_by_chance(model)
     yield from _equal_samples(model)
+    yield from equal_noise(model)
     if _own_seeds(model):
         return
     for call in model.calls():
