@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules._fetched import is_loaded_for
 
@@ -25,11 +26,24 @@ def hands_on_device_loader(model: FileModel, loop: Loop) -> bool:
     ``for x in batches(loader)``, ``x = next(it)``, ``for x in Feed(loader)``, where the function or
     the object's ``__iter__`` goes over the device loader itself: its next batch ends the graph.
     """
-    functions = set(_generators(model, loop)) if loop.kind in HOT else set()
-    return bool(functions) and any(
-        inner.function in functions and inner.iterates.kind is Kind.DEVICE_LOADER
+    if loop.kind not in HOT:
+        return False
+    functions = set(_generators(model, loop))
+    written = {*_written(model, loop)}
+    return bool(functions or written) and any(
+        inner.iterates.kind is Kind.DEVICE_LOADER
+        and (inner.function in functions or inner.node in written)
         for inner in model.loops_of_program
     )
+
+
+def _written(model: FileModel, loop: Loop) -> Iterator[cst.CSTNode]:
+    """``for x in (row for row in loader)``: the inner loop, also where a name stands for it."""
+    over = loop.node.iter if isinstance(loop.node, cst.For) else None
+    parts = [*walk(over)] if over is not None else []
+    for part in parts[:]:
+        parts += model.assigned_to(part) if isinstance(part, cst.Name | cst.Attribute) else ()
+    yield from (part.for_in for part in parts if isinstance(part, cst.GeneratorExp))
 
 
 def makes_its_own(model: FileModel, loop: Loop) -> bool:
@@ -70,7 +84,8 @@ def _called(model: FileModel, call: cst.Call) -> Iterator[Function]:
     """The generators that a call makes, also within another (``enumerate(batches(loader))``)."""
     for part in walk(call):
         target = model.call(part).target if isinstance(part, cst.Call) else None
-        if isinstance(target, Function) and any(
-            isinstance(inner, cst.Yield) for inner in walk(target.node, into_functions=False)
+        if isinstance(target, Function) and (
+            any(isinstance(inner, cst.Yield) for inner in walk(target.node, into_functions=False))
+            or any(isinstance(given, cst.GeneratorExp) for given in returned(target))
         ):
             yield target
