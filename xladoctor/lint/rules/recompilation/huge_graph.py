@@ -12,7 +12,7 @@ from xladoctor.lint.rules._protocol import compiles
 from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
@@ -37,7 +37,7 @@ def huge_graph(model: FileModel) -> Iterator[Problem]:
         back = next((call for call in calls if call.method == _BACKWARD), None)
         if back is None or _now_and_then(model, back) or model.loop(back.node) is not loop:
             continue
-        end = next((call for call in ends if model.is_here(call.node)), None)
+        end = next(_in_loop(model, loop, ends), None)
         if end is None or not_here(model, end.node):
             continue
         yield model.problem(
@@ -51,6 +51,14 @@ def huge_graph(model: FileModel) -> Iterator[Problem]:
                 model.place(back.node, "a backward pass for every batch"),
             ],
         )
+
+
+def _in_loop(model: FileModel, loop: Loop, ends: Sequence[CallSite]) -> Iterator[CallSite]:
+    """The calls in a loop that end the graph, also by helpers: ``mark_step()`` of the program."""
+    nodes = {end.node for end in ends}
+    for call in model.calls_in(loop.node):
+        if call.node in nodes or any(one.node in nodes for one in model.reached(call.node)):
+            yield call
 
 
 def _ends_nothing(model: FileModel, loop: Loop) -> bool:
