@@ -58,7 +58,7 @@ PROGRAMS = {
 {CRITICS}
             if xm.is_master_ordinal():
                 lr_scheduler_g.step()  # !XLA419
-                lr_scheduler_c.step()
+                lr_scheduler_c.step()  # !XLA419
 """,
     "XLA419: by a name, once an epoch": f"""\
 {CRITICS}

@@ -23,17 +23,18 @@ def constant(model: FileModel, node: cst.BaseExpression) -> object:
     """The value of an expression if the program settles it, else ``NotImplemented``.
 
     Knows, beyond literals and names bound once to one (also in the file that they are imported
-    from), ``FLAGS["cores"]`` when the file sets that key once, and ``args.cores`` when an
-    ``add_argument("--cores", default=8)`` says what it is unless the caller chooses otherwise.
+    from), ``FLAGS["cores"]`` when the file sets that key once, ``config.FLAGS["cores"]`` of a file
+    that it imports, and ``args.cores`` when an ``add_argument("--cores", default=8)`` says what it
+    is unless the caller chooses otherwise.
     """
     value = model.literal(node)
     if value is NotImplemented and isinstance(node, cst.Name | cst.Attribute):
         value = model.imported_literal(node)
     if value is not NotImplemented:
         return value
-    if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Name):
+    if isinstance(node, cst.Subscript):
         key = key_of(model, node)
-        return NotImplemented if key is None else _entry(model, node.value.value, key)
+        return NotImplemented if key is None else _of_key(model, node.value, key)
     default = default_of(model, node)
     return NotImplemented if default is None else model.literal(default)
 
@@ -185,6 +186,37 @@ def written_default(value: cst.BaseExpression | None) -> cst.BaseExpression | No
     return named.get("default")
 
 
+def _of_key(model: FileModel, holder: cst.BaseExpression, key: str) -> object:
+    """The entry of a dictionary of this file, or of one that it imports."""
+    value: object = NotImplemented
+    if isinstance(holder, cst.Name):
+        value = _entry(model, holder.value, key)
+    if value is NotImplemented and isinstance(holder, cst.Name | cst.Attribute):
+        value = _imported_entry(model, holder, key)
+    return value
+
+
+def _imported_entry(model: FileModel, holder: cst.Name | cst.Attribute, key: str) -> object:
+    """``config.FLAGS["cores"]``, of a dictionary that no file of the program changes there."""
+    whole = model.imported_literal(holder)
+    if not isinstance(whole, dict) or key not in whole:
+        return NotImplemented
+    name = last_name(holder)
+    changed = any(
+        isinstance(item.target, cst.Subscript)
+        and last_name(item.target.value) == name
+        and key_of(part, item.target) in {key, None}
+        for part in (model, *model.linked)
+        for node in part.nodes(cst.Assign)
+        for item in node.targets
+    ) or any(
+        call.receiver is not None and last_name(call.receiver) == name
+        for part in (model, *model.linked)
+        for call in part.methods("update", "setdefault", "pop")
+    )
+    return NotImplemented if changed else whole[key]
+
+
 def _entry(model: FileModel, name: str, key: str) -> object:
     """What ``name[key]`` is set to, if that happens exactly once in the file."""
     found: list[cst.BaseExpression] = []
@@ -206,4 +238,13 @@ def _entry(model: FileModel, name: str, key: str) -> object:
                 and key_of(model, target) == key
             ):
                 found.append(node.value)
-    return model.literal(found[0]) if len(found) == 1 else NotImplemented
+    if len(found) != 1:
+        return NotImplemented
+    [made] = found
+    value = model.literal(made)
+    if value is NotImplemented and isinstance(made, cst.Subscript):
+        # ``flags["cores"] = config.FLAGS["cores"]``
+        of, inner = made.value, key_of(model, made)
+        if inner is not None and isinstance(of, cst.Name | cst.Attribute):
+            value = _imported_entry(model, of, inner)
+    return value
