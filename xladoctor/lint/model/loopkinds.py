@@ -198,7 +198,18 @@ class Loops:
         if runs and self._tree.function_of(node) is None and self._without.eval_before(node, None):
             return True
         asking = runs or [call for call in here if self._training.asks_model(call)]
-        return bool(asking) and all(map(self._is_without, asking))
+        if not asking or not all(map(self._is_without, asking)):
+            return False
+        return bool(runs) or not self._is_within_step(node)
+
+    def _is_within_step(self, node: LoopNode) -> bool:
+        """Whether a loop is a part of a step: the one around it trains."""
+        outer = [one for one in self._tree.ancestors(node) if one in self._nesting.inside]
+        return any(
+            isinstance(inner, cst.Call) and self._training.trains(inner)
+            for one in outer
+            for inner in self._nesting.inside[one]  # type: ignore[index]
+        )
 
     def _is_without(self, call: cst.Call) -> bool:
         """Whether a call stands in ``with torch.no_grad():``."""
