@@ -8,9 +8,10 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import given_true, in_order, same_name
+from xladoctor.lint.rules._exact import given_true, same_name
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, REDUCE
 from xladoctor.lint.rules._reads import loop_place
+from xladoctor.lint.rules._reduced_twice import reduced_before
 from xladoctor.lint.rules._sharded import reduced_by_ddp
 
 if TYPE_CHECKING:
@@ -43,11 +44,12 @@ def redundant_barrier(model: FileModel) -> Iterator[Problem]:
 
 
 def _reduced_again(model: FileModel) -> Iterator[Problem]:
-    """``xm.reduce_gradients(optimizer)`` and ``xm.optimizer_step(optimizer)`` in one block."""
-    reductions = [*model.calls(REDUCE)]
-    for call in model.calls(OPTIMIZER_STEP) if model.multi_core else ():
-        first = next((one for one in reductions if _is_before(model, one, call)), None)
+    """``xm.reduce_gradients(optimizer)`` on the way to ``xm.optimizer_step(optimizer)``."""
+    if not model.multi_core or not any(part.calls(REDUCE) for part in (model, *model.linked)):
+        return
+    for call in model.calls(OPTIMIZER_STEP):
         given = call.argument(0, "optimizer")
+        first = reduced_before(model, call) if given is not None else None
         if first is None or given is None:
             continue
         optimizer = model.tree.text(given).strip()
@@ -83,21 +85,6 @@ def _groups_xla(model: FileModel) -> bool:
     made = model.calls("torch.distributed.init_process_group")
     backends = (call.argument(0, "backend") for call in made)
     return any(one is not None and model.literal(one) == "xla" for one in backends)
-
-
-def _is_before(model: FileModel, reduction: CallSite, step: CallSite) -> bool:
-    """Whether both stand in one block, for one optimizer, with no new gradients between."""
-    given = reduction.argument(0, "optimizer")
-    if given is None or not same_name(given, step.argument(0, "optimizer")):
-        return False
-    lines = [model.parent(model.parent(call.node) or call.node) for call in (reduction, step)]
-    blocks = [None if line is None else model.parent(line) for line in lines]
-    if blocks[0] is None or blocks[0] is not blocks[1]:
-        return False
-    fresh = [call for call in model.calls() if call.method in {"zero_grad", "backward"}]
-    return model.tree.order[reduction.node] < model.tree.order[step.node] and not any(
-        in_order(model, reduction.node, call.node, step.node) for call in fresh
-    )
 
 
 def _ends_steps(loop: Loop) -> bool:

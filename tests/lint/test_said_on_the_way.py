@@ -1,0 +1,141 @@
+"""What helpers and branches on the way to a line say about it: findings, and healthy twins.
+
+All programs are invented. ``# !XLA304`` marks a line on which that rule has to find something; no
+other line of a program may have a finding of a code that its name asks for. A name that ends with
+"healthy" is of a program in which those codes find nothing.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import marks, told
+
+HEAD = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+"""
+STARTED = """\
+def work(index, settings):
+    device = torch_xla.device()
+    net = settings.net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    train(net, adam, pl.MpDeviceLoader(settings.rows, device), settings)
+
+if __name__ == "__main__":
+    xmp.spawn(work, args=(settings,))
+"""
+TURN = """\
+def train(net, adam, rows, settings):
+    for number, (seen, wanted) in enumerate(rows):
+        net(seen, wanted).backward()
+"""
+
+REDUCED = {
+    "XLA304: a clip under a condition": TURN
+    + """\
+        if (number + 1) % settings.turns == 0:
+            if settings.most > 0:
+                xm.reduce_gradients(adam)
+                torch.nn.utils.clip_grad_norm_(net.parameters(), settings.most)
+            xm.optimizer_step(adam)  # !XLA304
+            adam.zero_grad()
+""",
+    "XLA304: a helper that clips": """\
+def clipped(net, optimizer, most):
+    if most is None:
+        return
+    xm.reduce_gradients(optimizer)
+    torch.nn.utils.clip_grad_norm_(net.parameters(), most)
+"""
+    + TURN
+    + """\
+        clipped(net, adam, settings.most)
+        xm.optimizer_step(adam)  # !XLA304
+        adam.zero_grad()
+""",
+    "XLA304: a method that clips": """\
+class Runner:
+    def __init__(self, net, adam, most):
+        self.net, self.adam, self.most = net, adam, most
+    def clip(self):
+        if self.most is not None:
+            xm.reduce_gradients(self.adam)
+            torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.most)
+    def step(self):
+        self.clip()
+        xm.optimizer_step(self.adam)  # !XLA304
+        self.net.zero_grad()
+def train(net, adam, rows, settings):
+    runner = Runner(net, adam, settings.most)
+    for seen, wanted in rows:
+        net(seen, wanted).backward()
+        runner.step()
+""",
+    "XLA304: each way has its own step, healthy": TURN
+    + """\
+        if settings.most:
+            xm.reduce_gradients(adam)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), settings.most)
+            adam.step()
+        else:
+            xm.optimizer_step(adam)
+        adam.zero_grad()
+""",
+    "XLA304: the way that clips goes on, healthy": TURN
+    + """\
+        if settings.most:
+            xm.reduce_gradients(adam)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), settings.most)
+            adam.step()
+            adam.zero_grad()
+            continue
+        xm.optimizer_step(adam)
+        adam.zero_grad()
+""",
+    "XLA304: two conditions of which one holds, healthy": TURN
+    + """\
+        if settings.most:
+            xm.reduce_gradients(adam)
+            torch.nn.utils.clip_grad_norm_(net.parameters(), settings.most)
+            settings.after(adam)
+        if not settings.most:
+            xm.optimizer_step(adam)
+        adam.zero_grad()
+""",
+    "XLA304: new gradients in between, healthy": TURN
+    + """\
+        xm.reduce_gradients(adam)
+        adam.step()
+        adam.zero_grad()
+        net(seen + 1, wanted).backward()
+        xm.optimizer_step(adam)
+        adam.zero_grad()
+""",
+    "XLA304: a helper for another optimizer, healthy": """\
+def clipped(net, optimizer, most):
+    xm.reduce_gradients(optimizer)
+    torch.nn.utils.clip_grad_norm_(net.parameters(), most)
+"""
+    + TURN
+    + """\
+        clipped(settings.other, settings.sgd, settings.most)
+        settings.sgd.step()
+        xm.optimizer_step(adam)
+        adam.zero_grad()
+""",
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_gradients_that_are_reduced_before_the_step(name):
+    _holds(name, HEAD + REDUCED[name] + STARTED)
+
+
+def _holds(name, program):
+    asked = name.partition(":")[0].split()
+    expected = {(row, code) for row, code in marks(program) if code in asked}
+    assert told(name, program) == expected
+    assert name.endswith("healthy") == (not expected)
