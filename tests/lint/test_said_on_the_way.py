@@ -128,6 +128,76 @@ def clipped(net, optimizer, most):
 """,
 }
 
+LOOP = """\
+import torch.distributed as dist
+import torch_xla.runtime as xr
+HELPER
+def work(index, settings):
+    device = torch_xla.device()
+    dist.init_process_group("xla", init_method="xla://")
+    net = settings.net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    cores, mine = xr.world_size(), xr.global_ordinal()
+    for seen, wanted in pl.MpDeviceLoader(settings.rows, device):
+        adam.zero_grad()
+        BODY
+        loss.backward()
+        xm.optimizer_step(adam)
+
+if __name__ == "__main__":
+    xmp.spawn(work, args=(settings,))
+"""
+
+
+def _looped(body, helper=""):
+    return LOOP.replace("BODY", body.replace("\n", "\n        ")).replace("HELPER", helper)
+
+
+PLACED = {
+    "XLA421: one chunk of what all have": _looped(
+        "every = xm.all_gather(wanted)\n"
+        "own = every.chunk(cores)[mine]  # !XLA421\n"
+        "loss = (net(seen) - own).square().mean()"
+    ),
+    "XLA421: one part of a named split": _looped(
+        "shares = torch.tensor_split(xm.all_gather(wanted), cores)\n"
+        "own = shares[mine]  # !XLA421\n"
+        "loss = (net(seen) - own).square().mean()"
+    ),
+    "XLA421: own features among those gathered": _looped(
+        "loss = gathered(net(seen)).square().mean()",
+        """\
+def gathered(own):
+    every = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, own)
+    every[dist.get_rank()] = own  # !XLA421
+    return torch.cat(every)
+""",
+    ),
+    "XLA421: parts by a number that all have, healthy": _looped(
+        "shares = xm.all_gather(wanted).chunk(cores)\n"
+        "loss = (net(seen) - shares[0]).square().mean() + shares[settings.place].sum()"
+    ),
+    "XLA421: a list of the host, healthy": _looped(
+        "names = settings.names\n"
+        "name = names[mine]\n"
+        "part = torch.arange(64).chunk(cores)[mine]\n"
+        "settings.note(name, part)\n"
+        "loss = (net(seen) - wanted).square().mean()"
+    ),
+    "XLA421: gathered objects, healthy": _looped(
+        "every = [None] * cores\n"
+        "dist.all_gather_object(every, settings.name)\n"
+        "own = every[mine]\n"
+        "loss = (net(seen) - wanted).square().mean()"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_parts_that_are_taken_by_the_number_of_the_core(name):
+    _holds(name, HEAD + PLACED[name])
+
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_gradients_that_are_reduced_before_the_step(name):

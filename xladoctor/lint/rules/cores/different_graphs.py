@@ -9,7 +9,9 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._core_made import core_made
+from xladoctor.lint.rules._exact import indices
 from xladoctor.lint.rules._graph_constants import graph_constants
+from xladoctor.lint.rules._parted import is_parted
 from xladoctor.lint.rules._pending import waits_in_graph
 from xladoctor.lint.rules._reads import costly_loop, loop_place, snippet
 
@@ -64,7 +66,10 @@ def _core_made(model: FileModel) -> Iterator[Problem]:
 def _constants(model: FileModel, node: cst.CSTNode) -> Sequence[cst.BaseExpression]:
     """The numbers of an operation on a device tensor that may be constants of its graph."""
     if not isinstance(node, cst.BinaryOperation):
-        return graph_constants(model, node, likely=True)
+        found = graph_constants(model, node, likely=True)
+        if not found and isinstance(node, cst.Subscript) and is_parted(model, node.value):
+            return [*indices(node)]
+        return found
     sides = (node.left, node.right)
     tensor = next((side for side in sides if model.value(side).is_device_tensor), None)
     return () if tensor is None else [side for side in sides if side is not tensor]
