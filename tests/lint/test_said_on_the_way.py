@@ -174,6 +174,18 @@ def gathered(own):
     return torch.cat(every)
 """,
     ),
+    "XLA421: gathered in a group that nobody joins, healthy": _looped(
+        "loss = gathered(net(seen)).square().mean()",
+        """\
+def gathered(own):
+    if not dist.is_initialized():
+        return own
+    every = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, own)
+    every[dist.get_rank()] = own
+    return torch.cat(every)
+""",
+    ).replace('    dist.init_process_group("xla", init_method="xla://")\n', ""),
     "XLA421: parts by a number that all have, healthy": _looped(
         "shares = xm.all_gather(wanted).chunk(cores)\n"
         "loss = (net(seen) - shares[0]).square().mean() + shares[settings.place].sum()"
@@ -197,6 +209,90 @@ def gathered(own):
 @pytest.mark.parametrize("name", PLACED)
 def test_parts_that_are_taken_by_the_number_of_the_core(name):
     _holds(name, HEAD + PLACED[name])
+
+
+READ = """\
+import wandb
+from torch.utils.tensorboard import SummaryWriter
+def work(index, settings):
+    device = torch_xla.device()
+    net = settings.net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    WRITER
+    for number, (seen, wanted) in enumerate(pl.MpDeviceLoader(settings.rows, device)):
+        adam.zero_grad()
+        loss = net(seen, wanted)
+        loss.backward()
+        xm.optimizer_step(adam)
+        BODY
+
+if __name__ == "__main__":
+    xmp.spawn(work, args=(settings,))
+"""
+
+
+def _read(body, writer="writer = SummaryWriter() if xm.is_master_ordinal() else None"):
+    body, writer = body.replace("\n", "\n        "), writer.replace("\n", "\n    ")
+    return READ.replace("BODY", body).replace("WRITER", writer)
+
+
+READS = {
+    "XLA425: what a call inside the reduction computes": _read(
+        'mean = xm.all_reduce("sum", net(seen, wanted).mean())\n'
+        "if xm.is_master_ordinal():\n"
+        "    print(mean.item())  # !XLA425"
+    ),
+    "XLA425: given to a logger": _read(
+        'mean = xm.all_reduce("sum", loss.detach())\n'
+        "if xm.is_master_ordinal():\n"
+        '    wandb.log({"loss": mean})  # !XLA425'
+    ),
+    "XLA425: fetched by torch_xla's own helper": _read(
+        "every = xm.all_gather(net(seen, wanted))\n"
+        "if settings.pictures and xm.is_master_ordinal():\n"
+        "    settings.show(xm._maybe_convert_to_cpu(every))  # !XLA425"
+    ),
+    "XLA425: only the master has a writer": _read(
+        'mean = xm.all_reduce("sum", loss.detach())\n'
+        "if writer is not None and number % 10 == 0:\n"
+        '    writer.add_scalar("loss", mean.item(), number)  # !XLA425'
+    ),
+    "XLA425: the master alone makes its writer": _read(
+        'mean = xm.all_reduce("sum", loss.detach())\n'
+        "if writer:\n"
+        '    writer.add_scalar("loss", mean, number)  # !XLA425',
+        "writer = None\nif xm.is_master_ordinal():\n    writer = SummaryWriter()",
+    ),
+    "XLA405: a meeting of those that have a writer": _read(
+        'if writer is not None and number % 10 == 0:\n    xm.rendezvous("written")  # !XLA405'
+    ),
+    "XLA425: read on all cores before, healthy": _read(
+        'mean = xm.all_reduce("sum", net(seen, wanted).mean()).item()\n'
+        "if writer is not None:\n"
+        '    writer.add_scalar("loss", mean, number)'
+    ),
+    "XLA425 XLA405: each core has a writer, healthy": _read(
+        'mean = xm.all_reduce("sum", loss.detach())\n'
+        "if writer is not None:\n"
+        '    xm.rendezvous("written")\n'
+        '    writer.add_scalar("loss", mean.item(), number)',
+        "writer = None\nif settings.logs:\n    writer = SummaryWriter()",
+    ),
+    "XLA425 XLA405: made where it is missing, healthy": _read(
+        'mean = xm.all_reduce("sum", loss.detach())\n'
+        "if writer is None:\n"
+        "    writer = SummaryWriter()\n"
+        "if writer is not None:\n"
+        '    xm.rendezvous("written")\n'
+        '    writer.add_scalar("loss", mean.item(), number)',
+        "writer = None",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_what_the_master_reads_of_a_pending_reduction(name):
+    _holds(name, HEAD + READS[name])
 
 
 @pytest.mark.parametrize("name", REDUCED)

@@ -211,11 +211,18 @@ class Guards:
     def _kind(self, test: cst.BaseExpression) -> Kind:
         """What a condition asks; ``due = due and is_master``, or False, asks for the master.
 
-        ``if rank:`` holds on all cores but the master.
+        ``if rank:`` holds on all cores but the master; ``if writer is not None:`` on the master, if
+        it alone has made one.
         """
         kind = self._flow.value(test).kind
         if kind is Kind.CORE_NUMBER:
             return Kind.NOT_MASTER
+        held = _held(test)
+        if held is not None and self._is_masters(held[0]):
+            return Kind.IS_MASTER if held[1] else Kind.NOT_MASTER
+        sides = both_sides(test) if held is None else None
+        if sides is not None and sides[2] and Kind.IS_MASTER in map(self._kind, sides[:2]):
+            return Kind.IS_MASTER
         if kind is Kind.IS_MASTER or not isinstance(test, cst.Name):
             return kind
         bindings = self._tree.bindings(test)
@@ -225,6 +232,54 @@ class Guards:
             for one in given
         ]
         return Kind.IS_MASTER if masters and all(masters) else kind
+
+    def _is_masters(self, name: cst.Name) -> bool:
+        """``writer = None``, then ``if is_master: writer = SummaryWriter()``; in one line too."""
+        bindings = self._tree.bindings(name)
+        made = [one.node for one in bindings if not is_name(one.node, "None")]
+        return bool(made) and all(
+            isinstance(node, cst.BaseExpression)
+            and (self._on_master(node) if len(made) < len(bindings) else self._or_none(node))
+            for node in made
+        )
+
+    def _on_master(self, node: cst.BaseExpression) -> bool:
+        """Whether an expression stands under ``if is_master:``; asks no guards, which ask this."""
+        if self._or_none(node):
+            return True
+        child: cst.CSTNode = node
+        parent = self._tree.parents.get(child)
+        while parent is not None and type(parent) not in _FUNCTION_TYPES:
+            if type(parent) is cst.If and child is parent.body:
+                test, when = without_not(parent.test, when=True)
+                kind = self._flow.value(test).kind
+                if kind is (Kind.IS_MASTER if when else Kind.NOT_MASTER):
+                    return True
+            child, parent = parent, self._tree.parents.get(parent)
+        return False
+
+    def _or_none(self, node: cst.BaseExpression) -> bool:
+        """``SummaryWriter() if is_master else None``."""
+        if not isinstance(node, cst.IfExp):
+            return False
+        kind = self._flow.value(node.test).kind
+        if is_name(node.orelse, "None"):
+            return kind is Kind.IS_MASTER
+        return is_name(node.body, "None") and kind is Kind.NOT_MASTER
+
+
+def _held(test: cst.BaseExpression) -> tuple[cst.Name, bool] | None:
+    """The name that a condition asks for being there, and whether it holds if it is."""
+    if isinstance(test, cst.Name):
+        return test, True
+    if not isinstance(test, cst.Comparison) or not isinstance(test.left, cst.Name):
+        return None
+    (asked, *more) = test.comparisons
+    if more or not is_name(asked.comparator, "None"):
+        return None
+    if not isinstance(asked.operator, cst.Is | cst.IsNot):
+        return None
+    return test.left, isinstance(asked.operator, cst.IsNot)
 
 
 def _refuses(node: cst.CSTNode) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.process_groups import ProcessGroups
 from xladoctor.lint.rules._exact import in_order
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def is_parted(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -
 
 
 def _is_gathered(model: FileModel, name: cst.Name) -> bool:
-    """``dist.all_gather(every, x)`` before it, of a tensor on the device.
+    """``dist.all_gather(every, x)`` before it, of a tensor on the device, in a group of XLA's.
 
-    The backend for XLA gathers one tensor and copies its slices to the list's.
+    Its backend gathers one tensor and copies the slices of that to the list's.
     """
     function = model.function_of(name)
     for call in model.calls(_GATHERS):
@@ -57,5 +58,9 @@ def _is_gathered(model: FileModel, name: cst.Name) -> bool:
             and model.value(given).is_device_tensor
             and in_order(model, call.node, name)
         ):
-            return True
+            return _groups_xla(model)
     return False
+
+
+def _groups_xla(model: FileModel) -> bool:
+    return any(ProcessGroups(part.tree, part.names).of_xla for part in (model, *model.linked))

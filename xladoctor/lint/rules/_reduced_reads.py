@@ -79,16 +79,23 @@ def _uses(model: FileModel, name: str, made: CallSite) -> Iterator[cst.Name]:
 
 
 def _read_of(model: FileModel, use: cst.Name) -> cst.CSTNode | None:
-    """What reads a tensor that is used somewhere: ``t.item()``, ``float(t)``, ``f"{t}"``."""
+    """What reads a tensor that is used somewhere: ``t.item()``, ``float(t)``, ``f"{t}"``.
+
+    Also a logger that is given it: ``wandb.log({"loss": t})``, ``writer.add_scalar("loss", t)``.
+    """
     held: cst.CSTNode = use
     while isinstance(held, cst.BaseExpression) and model.value(held).is_device_tensor:
         parent = model.parent(held)
         if isinstance(parent, cst.FormattedStringExpression):
             return held
+        if isinstance(parent, cst.DictElement):
+            parent = model.parent(model.parent(parent) or parent)
         if isinstance(parent, cst.Arg):
             call = model.parent(parent)
-            casts = isinstance(call, cst.Call) and model.call(call).name in _CASTS
-            return call if casts else None
+            reads = isinstance(call, cst.Call) and (
+                model.call(call).name in _CASTS or model.effects.is_read(call)
+            )
+            return call if reads else None
         if isinstance(parent, cst.Attribute) and parent.value is held:
             call = model.parent(parent)
             if not isinstance(call, cst.Call) or call.func is not parent:
@@ -108,15 +115,16 @@ def _read_in(model: FileModel, line: cst.Assign) -> bool:
 
 def _pending(model: FileModel, made: CallSite, use: cst.Name) -> bool:
     """Whether nothing between a reduction and a use may have run it, on all cores."""
+    given = set(walk(made.node))  # what is reduced is computed before
     for event in model.effects.of(Effect.READ, Effect.COLLECTIVE, Effect.SAVE, Effect.GRAPH_END):
         node = event.node
-        if node is made.node or model.function_of(node) is not made.function:
+        if node in given or model.function_of(node) is not made.function:
             continue
         between = in_order(model, made.node, node) and in_order(model, node, use)
         if between and model.master_only(node) is None:
             return False
     for call in model.calls_of(made.function):
-        if call.node is made.node:
+        if call.node in given:
             continue
         if not (in_order(model, made.node, call.node) and in_order(model, call.node, use)):
             continue
