@@ -147,8 +147,8 @@ CODES = {
     "loader-protocol": ("XLA801",),
     "split-per-core": ("XLA448",),
     "lost-updates": ("XLA732",),
+    "mixed-devices": ("XLA504",),
     # No rule finds these yet.
-    "mixed-devices": (),
     "rendezvous-replicas": (),
 }
 

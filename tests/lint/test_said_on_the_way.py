@@ -295,6 +295,105 @@ def test_what_the_master_reads_of_a_pending_reduction(name):
     _holds(name, HEAD + READS[name])
 
 
+MOVED = """\
+import torch.nn.functional as F
+from torch.utils.data import DataLoader
+def train(net, rows, adam, settings):
+    device = torch_xla.device()
+    net.to(device)
+    criterion = torch.nn.CrossEntropyLoss()
+    for x, y in DataLoader(rows, batch_size=8, drop_last=True):
+        MOVE
+        adam.zero_grad()
+        loss = criterion(net(x), y.view(-1))
+        loss.backward()
+        adam.step()
+        torch_xla.sync()
+"""
+ON_DEVICE = "x, y = x.to(device), y.to(device)"
+
+
+def _moved(move):
+    return MOVED.replace("MOVE", move.replace("\n", "\n        "))
+
+
+HOST = {
+    "XLA504 XLA603: moves whose results nobody takes": _moved(
+        "x.to(device)  # !XLA504\ny.to(device, non_blocking=True)  # !XLA504"
+    ),
+    "XLA504: sent and dropped where a TPU is used": _moved(
+        "if settings.tpu:\n"
+        "    xm.send_cpu_data_to_device(x, device)  # !XLA504\n"
+        "    xm.send_cpu_data_to_device(y, device)  # !XLA504\n"
+        "else:\n"
+        "    x, y = x.to(device), y.to(device)"
+    ),
+    "XLA504: noise of the host": MOVED.replace("MOVE", ON_DEVICE).replace(
+        "loss = criterion(net(x), y.view(-1))",
+        "real = torch.ones(8, 1)\n        loss = F.binary_cross_entropy(net(x), real)  # !XLA504",
+    ),
+    "XLA504: a loss that is an object": MOVED.replace("MOVE", ON_DEVICE).replace(
+        "loss = criterion(net(x), y.view(-1))",
+        "order = torch.arange(8).long()\n        loss = criterion(net(x), order)  # !XLA504",
+    ),
+    "XLA504: moved again behind, healthy": _moved(f"x.to(device)\n{ON_DEVICE}"),
+    "XLA504: batches that move in place, healthy": """\
+def train(net, loader, adam):
+    device = torch_xla.device()
+    net.to(device)
+    for inputs in loader:
+        inputs.to(device)
+        net(**inputs).loss.backward()
+        adam.step()
+        torch_xla.sync()
+""",
+    "XLA504: modules, healthy": """\
+class Pair(torch.nn.Module):
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+def build():
+    device = torch_xla.device()
+    for x, y in [(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))]:
+        x.to(device)
+        y.to(device)
+        pair = Pair(x, y)
+    return pair
+""",
+    "XLA504: made there, healthy": MOVED.replace("MOVE", ON_DEVICE).replace(
+        "loss = criterion(net(x), y.view(-1))",
+        "order = torch.arange(8, device=device)\n        loss = criterion(net(x), order)",
+    ),
+    "XLA504: made where all is made, healthy": "torch.set_default_device('xla')\n"
+    + MOVED.replace("MOVE", ON_DEVICE).replace(
+        "loss = criterion(net(x), y.view(-1))",
+        "order = torch.arange(8)\n        loss = criterion(net(x), order)",
+    ),
+    "XLA504: arithmetic takes both, healthy": MOVED.replace("MOVE", ON_DEVICE).replace(
+        "loss = criterion(net(x), y.view(-1))",
+        "weight = torch.ones(8)\n        loss = (net(x).mean(1) * weight).mean()",
+    ),
+    "XLA504: moved before it is used, healthy": MOVED.replace("MOVE", ON_DEVICE).replace(
+        "loss = criterion(net(x), y.view(-1))",
+        "order = torch.arange(8)\n        order = order.to(device)\n"
+        "        loss = criterion(net(x), order)",
+    ),
+    "XLA504: a twin for the CPU, healthy": """\
+import torch.nn.functional as F
+def check(rows):
+    net = torch.nn.Linear(3, 3)
+    for x in rows:
+        loss = F.mse_loss(net(x), torch.zeros(8, 3))
+    return loss
+""",
+}
+
+
+@pytest.mark.parametrize("name", HOST)
+def test_tensors_of_the_host_beside_those_of_the_device(name):
+    _holds(name, HEAD + HOST[name])
+
+
 @pytest.mark.parametrize("name", REDUCED)
 def test_gradients_that_are_reduced_before_the_step(name):
     _holds(name, HEAD + REDUCED[name] + STARTED)
