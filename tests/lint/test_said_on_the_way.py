@@ -394,6 +394,71 @@ def test_tensors_of_the_host_beside_those_of_the_device(name):
     _holds(name, HEAD + HOST[name])
 
 
+STOPPED = """\
+import signal
+import threading
+STOP = False
+ended = threading.Event()
+def stop(number, frame):
+    global STOP
+    STOP = True
+    ended.set()
+def note(number, frame):
+    asked = True
+    print("got", number, asked)
+class Guard:
+    def __init__(self):
+        self.leaving = False
+        signal.signal(signal.SIGTERM, self.leave)
+    def leave(self, number, frame):
+        self.leaving = True
+    def train(self, net, adam, rows):
+        for seen, wanted in rows:
+            net(seen, wanted).backward()
+            xm.optimizer_step(adam)
+            adam.zero_grad()
+            LEAVES
+def work(index, settings):
+    signal.signal(signal.SIGTERM, HANDLER)
+    device = torch_xla.device()
+    net = settings.net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    Guard().train(net, adam, pl.MpDeviceLoader(settings.rows, device))
+    for seen, wanted in pl.MpDeviceLoader(settings.rows, device):
+        ASKED
+        net(seen, wanted).backward()
+        xm.optimizer_step(adam)
+        adam.zero_grad()
+
+if __name__ == "__main__":
+    xmp.spawn(work, args=(settings,))
+"""
+
+
+def _stopped(asked="pass", leaves="pass", handler="stop"):
+    asked, leaves = (x.replace("\n", f"\n{' ' * n}") for x, n in ((asked, 8), (leaves, 12)))
+    return STOPPED.replace("ASKED", asked).replace("LEAVES", leaves).replace("HANDLER", handler)
+
+
+SIGNALS = {
+    "XLA420: a global that the handler sets": _stopped("if STOP:\n    break  # !XLA420"),
+    "XLA420: an event that it sets": _stopped("if ended.is_set():\n    return  # !XLA420"),
+    "XLA420: an attribute": _stopped(leaves="if self.leaving:\n    break  # !XLA420"),
+    "XLA420: agreed on, healthy": _stopped(
+        'together = xm.mesh_reduce("stop", int(STOP), max)\nif together:\n    break'
+    ),
+    "XLA420: another flag, healthy": _stopped("if settings.STOP_EARLY:\n    break", handler="note"),
+    "XLA420: a handler that only tells, healthy": _stopped(
+        "if settings.asked:\n    break", handler="note"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_loops_that_a_signal_ends(name):
+    _holds(name, HEAD + SIGNALS[name])
+
+
 @pytest.mark.parametrize("name", REDUCED)
 def test_gradients_that_are_reduced_before_the_step(name):
     _holds(name, HEAD + REDUCED[name] + STARTED)

@@ -17,6 +17,7 @@ from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
+from xladoctor.lint.rules._signals import asks_signal
 from xladoctor.lint.rules._stopped import stopped_alone
 
 if TYPE_CHECKING:
@@ -165,8 +166,10 @@ def _leaves(
     for guard in model.guards(node):
         value = model.value(guard.test)
         clock = _asks_clock(model, guard.test)
-        apart = value.local or guard.master is not None or clock or own_norm(model, guard)
+        signal = asks_signal(model, guard.test)
+        of_core = value.local or guard.master is not None or clock or own_norm(model, guard)
         empty = _lacks_batch(loop, node, guard)
+        apart = bool(of_core) or signal is not None
         if guard.node in inside | told or not (apart or empty) or ends_the_run(model, guard, node):
             continue
         told.add(guard.node)
@@ -181,18 +184,22 @@ def _leaves(
             if empty
             else "decide on a value that is equal on all cores: xm.all_reduce(xm.REDUCE_MAX, flag)",
             related=[
-                model.place(
-                    guard.written,
-                    "by the clock of each core: true on one and false on another"
-                    if clock
-                    else "may be true on one core and false on another",
-                ),
+                model.place(guard.written, _why_apart(clock=clock, signal=signal is not None)),
+                *([model.place(signal, "sets it, in each process")] if signal is not None else []),
                 model.place(meetings[-1].node, "where all cores have to meet"),
                 loop_place(model, loop),
             ],
             fix=_fix(model, guard.written),
         )
         return
+
+
+def _why_apart(*, clock: bool, signal: bool) -> str:
+    if clock:
+        return "by the clock of each core: true on one and false on another"
+    if signal:
+        return "set by a signal, which comes to each process in another step"
+    return "may be true on one core and false on another"
 
 
 def _meet_behind(model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]) -> bool:
