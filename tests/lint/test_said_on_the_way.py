@@ -459,6 +459,41 @@ def test_loops_that_a_signal_ends(name):
     _holds(name, HEAD + SIGNALS[name])
 
 
+WHOLE = """\
+from torch.utils.data import DataLoader, TensorDataset
+def made(batch_size, batches=100):
+    rows = torch.randn(SAMPLES, 8)
+    return DataLoader(TensorDataset(rows), batch_size=batch_size)MARK
+def train(net, adam, settings):
+    device = torch_xla.device()
+    net.to(device)
+    for (x,) in pl.MpDeviceLoader(made(settings.size), device):
+        adam.zero_grad()
+        net(x).sum().backward()
+        adam.step()
+"""
+SIZES = {
+    "XLA203: a size that nobody knows": WHOLE.replace("SAMPLES", "batches").replace(
+        "MARK", "  # !XLA203"
+    ),
+    "XLA203: one more than whole batches": WHOLE.replace(
+        "SAMPLES", "batches * batch_size + 1"
+    ).replace("MARK", "  # !XLA203"),
+    "XLA203: whole batches, healthy": WHOLE.replace("SAMPLES", "batches * batch_size").replace(
+        "MARK", ""
+    ),
+    "XLA203: whole batches by a name, healthy": WHOLE.replace(
+        "    rows = torch.randn(SAMPLES, 8)",
+        "    many = batch_size * batches\n    rows = torch.randn(many, 8)",
+    ).replace("MARK", ""),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_datasets_of_whole_batches(name):
+    _holds(name, HEAD + SIZES[name])
+
+
 @pytest.mark.parametrize("name", REDUCED)
 def test_gradients_that_are_reduced_before_the_step(name):
     _holds(name, HEAD + REDUCED[name] + STARTED)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._exact import made_by, same_name
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -32,7 +32,11 @@ def divides(model: FileModel, call: CallSite) -> bool:
     if dataset is None or batch is None or "sampler" in call.keywords:
         return False
     made, size = made_by(model, dataset), _number(model, batch)
-    if made is None or size is None or size <= 0:
+    if made is None:
+        return False
+    if _is_multiple(model, _size_written(model, made), batch):
+        return True
+    if size is None or size <= 0:
         return False
     samples = _samples(model, made)
     return samples is not None and samples % size == 0
@@ -47,19 +51,44 @@ def drops_itself(model: FileModel, call: CallSite) -> bool:
     return any("drop_last" in model.call(x).keywords for x in made if isinstance(x, cst.Call))
 
 
+def _is_multiple(
+    model: FileModel, rows: cst.BaseExpression | None, batch: cst.BaseExpression
+) -> bool:
+    """``torch.randn(batches * batch_size, 8)``, in batches of ``batch_size``."""
+    if isinstance(rows, cst.Name):
+        rows = model.assigned_once(rows)
+    if not isinstance(rows, cst.BinaryOperation) or not isinstance(rows.operator, cst.Multiply):
+        return False
+    for factor in (rows.left, rows.right):
+        # A parameter is bound once; what is bound again may be another number by then.
+        known = isinstance(factor, cst.Name) and len(model.bindings(factor.value, factor)) == 1
+        if (known or isinstance(factor, cst.Attribute)) and same_name(factor, batch):
+            return model.function_of(factor) is model.function_of(batch)
+    return False
+
+
+def _size_written(model: FileModel, maker: CallSite) -> cst.BaseExpression | None:
+    """The number of samples of a ``TensorDataset``, as it is written."""
+    name = maker.name or ""
+    if not name.startswith("torch.utils.data.") or not name.endswith(".TensorDataset"):
+        return None
+    tensor = made_by(model, maker.positional[0]) if maker.positional else None
+    return _rows(tensor) if tensor is not None else None
+
+
 def _samples(model: FileModel, maker: CallSite) -> int | None:
     name = maker.name or ""
     last = name.rpartition(".")[2]
-    if name.startswith("torch.utils.data.") and last == "TensorDataset":
-        tensor = made_by(model, maker.positional[0]) if maker.positional else None
-        return _rows(model, tensor) if tensor is not None else None
+    written = _size_written(model, maker)
+    if written is not None:
+        return _number(model, written)
     sizes = _SIZES.get(last) if name.startswith("torchvision.datasets.") else None
     train = maker.argument(1, "train")
     part = True if train is None else model.literal(train)
     return sizes[0 if part else 1] if sizes is not None and isinstance(part, bool) else None
 
 
-def _rows(model: FileModel, maker: CallSite) -> int | None:
+def _rows(maker: CallSite) -> cst.BaseExpression | None:
     """The first size of a tensor that is made here: ``torch.randn(length, 8)``."""
     given: cst.BaseExpression | None = None
     if maker.name in _FILLED:
@@ -69,7 +98,7 @@ def _rows(model: FileModel, maker: CallSite) -> int | None:
         given = maker.keywords.get("size") or next(iter(sizes), None)
     if isinstance(given, cst.Tuple | cst.List):
         given = given.elements[0].value if given.elements else None
-    return _number(model, given) if given is not None else None
+    return given
 
 
 def _number(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) -> int | None:
