@@ -328,6 +328,15 @@ HOST = {
         "else:\n"
         "    x, y = x.to(device), y.to(device)"
     ),
+    "XLA603 XLA504: sent, and taken": _moved(
+        "x, y = xm.send_cpu_data_to_device([x, y], device)  # !XLA603"
+    ),
+    "XLA603 XLA504: sent beside a device loader, healthy": _moved(
+        "x, y = xm.send_cpu_data_to_device([x, y], device)"
+    ).replace(
+        "DataLoader(rows, batch_size=8, drop_last=True):",
+        "pl.MpDeviceLoader(DataLoader(rows, batch_size=8, drop_last=True), device):",
+    ),
     "XLA504: noise of the host": MOVED.replace("MOVE", ON_DEVICE).replace(
         "loss = criterion(net(x), y.view(-1))",
         "real = torch.ones(8, 1)\n        loss = F.binary_cross_entropy(net(x), real)  # !XLA504",

@@ -194,6 +194,8 @@ MOVER = patterns.lazy(
     r"_?(to|2|on|onto)_?(the_)?(device|dev|xla|tpu|gpu|cuda)(_recursive|_recursively)?$",
     re.IGNORECASE,
 )
+#: torch_xla's own function that moves tensors, and what holds them.
+SENDS = f"{XM}.send_cpu_data_to_device"
 #: Functions that run a function on every core: (name, position of the function, its keyword).
 SPAWNERS = {
     f"{XMP}.spawn": "fn",

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import (
+    all_moved,
     any_on_device,
     container,
     element_of,
@@ -150,6 +151,8 @@ class LibraryCalls:
             return Value(asked, origin=node, local=True)
         # What no table knows computes on the device what it is given there (new kernels).
         values = [value for _, value in arguments]
+        if name == know.SENDS and values:
+            return all_moved(values[0], node)
         tensors = any(value.is_device_tensor for value in values)
         return Value(Kind.DEVICE_TENSOR, origin=node) if tensors else UNKNOWN
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import Function
 from xladoctor.lint.model.helpers import moved_parameter, only_returned
+from xladoctor.lint.model.knowledge import SENDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,8 @@ def moves(model: FileModel) -> Iterator[Move]:
         if call.method in _MOVE and call.name is None and call.receiver is not None:
             if not _is_of_helper(model, call):
                 yield Move(call, call.receiver, call)
+        elif call.name == SENDS and (given := call.argument(0, "datas")) is not None:
+            yield Move(call, given, call)
         elif (move := by_helper(model, call)) is not None:
             yield move
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla, walk
+from xladoctor.lint.model.knowledge import SENDS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import snippet
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
-_SENDS = "torch_xla.core.xla_model.send_cpu_data_to_device"
 _F = "torch.nn.functional."
 #: Measured on torch_xla 2.9.0, either side on the host: "Expected XLA tensor". Arithmetic does not
 #: raise, nor do ``l1_loss``, ``huber_loss``, ``kl_div`` and ``binary_cross_entropy_with_logits``.
@@ -91,8 +91,8 @@ def host_tensor_in_operation(model: FileModel) -> Iterator[Problem]:
 
 def _lost_moves(model: FileModel) -> Iterator[Problem]:
     """``images.to(device)`` and ``xm.send_cpu_data_to_device(images, device)`` as statements."""
-    for call in (*model.methods("to"), *model.calls(_SENDS)):
-        by_name = call.name == _SENDS
+    for call in (*model.methods("to"), *model.calls(SENDS)):
+        by_name = call.name == SENDS
         tensor = call.argument(0, "datas") if by_name else call.receiver
         device = call.argument(1, "device") if by_name else call.argument(0, "device")
         if not isinstance(model.parent(call.node), cst.Expr) or not isinstance(tensor, cst.Name):
