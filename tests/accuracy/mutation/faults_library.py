@@ -310,6 +310,11 @@ FAULTS: Sequence[Fault] = (
           unless=_TPU),
     Fault("generator of the device", ("XLA502",),
           behind(_device_line("generator = torch.Generator(device=device)"), TORCH)),
+    Fault("wanted values on the host", ("XLA504",),
+          in_step("wanted = torch.ones(8)\n"
+                  "off = torch.nn.functional.mse_loss(LOSS.detach().reshape(1).expand(8), wanted)",
+                  TORCH),
+          unless=_TPU),
     Fault("overlapping boxes", ("XLA503",),
           in_step("boxes = LOSS.detach().reshape(1, 1).repeat(1, 4)\n"
                   "kept = torchvision.ops.nms(boxes, boxes[:, 0], 0.5)", "import torchvision"),
