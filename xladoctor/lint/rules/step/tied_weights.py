@@ -17,7 +17,7 @@ from xladoctor.lint.rules._protocol import makes_optimizer
 from xladoctor.lint.rules._tied import made, says_otherwise, tied_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
@@ -84,7 +84,8 @@ def _tied_by_class(model: FileModel) -> Iterator[Problem]:
         makers = set(made(model, moved))
         if model.value(moved).on_device or not makers & trained or makers & told:
             continue
-        owner = next(filter(None, (tied_by(model, one) for one in makers)), None)
+        ties = _in_order(model, makers)
+        owner = next(filter(None, (tied_by(model, one) for one in ties)), None)
         if owner is None or _freezes(model, makers):
             continue
         told |= makers
@@ -94,8 +95,13 @@ def _tied_by_class(model: FileModel) -> Iterator[Problem]:
             f"this model ({owner}) ties its output layer to its embeddings, and {by} to the XLA "
             "device makes new parameters one by one: they come apart, and no longer train as one",
             suggestion="call tie_weights() behind the move",
-            related=[model.place(one, "made here") for one in makers if tied_by(model, one)],
+            related=[model.place(one, "made here") for one in ties if tied_by(model, one)],
         )
+
+
+def _in_order(model: FileModel, makers: Collection[cst.Call]) -> Sequence[cst.Call]:
+    """Calls as they stand in the program: which one is named is the same in every run."""
+    return sorted(makers, key=model.program.tree.order.__getitem__)
 
 
 def _moves_of_models(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
@@ -131,12 +137,12 @@ def _trained(model: FileModel) -> Iterator[cst.Call]:
                     yield from made(part, owner)
 
 
-def _freezes(model: FileModel, makers: set[cst.Call]) -> bool:
+def _freezes(model: FileModel, makers: Collection[cst.Call]) -> bool:
     """Whether weights are frozen that may be of these models: untied, they stay equal."""
     for part in (model, *model.linked):
         for frozen in _frozen(part):
             others = set(made(part, frozen))
-            if not others or others & makers:
+            if not others or not others.isdisjoint(makers):
                 return True
     return False
 

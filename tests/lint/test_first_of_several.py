@@ -1,0 +1,40 @@
+"""Where a finding names one of several, it is the first in the file, in every run."""
+
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
+
+CLASSES = (
+    "GPT2LMHeadModel",
+    "OPTForCausalLM",
+    "BigBirdForCausalLM",
+    "BertForMaskedLM",
+)
+
+
+def test_of_several_classes_that_tie_their_weights_the_first_is_named():
+    choices = "\n".join(
+        f"    if name == {name!r}:\n        model = {name}(config)" for name in CLASSES
+    )
+    program = f"""\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from transformers import {", ".join(CLASSES)}
+
+
+def train(name, config, batches):
+    device = torch_xla.device()
+{choices}
+    model = model.to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for batch in batches:
+        optimizer.zero_grad()
+        model(**batch).loss.backward()
+        xm.optimizer_step(optimizer, barrier=True)
+"""
+    result = engine.lint(Source("train.py", program), engine.LintOptions())
+    [finding] = [one for one in result.findings if one.code == "XLA306"]
+    assert CLASSES[0] in finding.message
+    rows = [place.row for place in finding.related]
+    assert rows == sorted(rows)
+    assert len(rows) == len(CLASSES)
