@@ -62,8 +62,8 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
         one = model.tree.text(args).strip(" ()")
         return model.problem(
             args,
-            f"({one}) is {one} itself, no tuple: the items of {one} become the arguments of "
-            f"{snippet(model, target)}, or it raises TypeError because it has none",
+            f"({one}) is no tuple: what {one} itself holds becomes the arguments of "
+            f"{snippet(model, target)}, or this raises TypeError",
             suggestion=f"args=({one},)",
         )
     numbered = call.name not in WITHOUT_NUMBER
