@@ -108,6 +108,13 @@ FILES = {
         {"setup.cfg": "[options]\ninstall_requires =\n    torch\n    transformers==4.37.2\n"},
         "==4.37.2",
     ),
+    "nbdev's settings": (
+        {
+            "settings.ini": "[DEFAULT]\nlib_name = x\n"
+            "requirements = torch>=1.7 transformers==4.37.2\n"
+        },
+        "==4.37.2",
+    ),
     "extras of setup.cfg": (
         {"setup.cfg": "[options.extras_require]\ntpu = transformers==4.37.2\n"},
         "==4.37.2",

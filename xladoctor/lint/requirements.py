@@ -1,4 +1,4 @@
-"""What files say that a project requires: pip's, those of packages, Poetry's, conda's."""
+"""What files say that a project requires: pip's, those of packages, Poetry's, conda's, nbdev's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _PIP = re.compile(r"^[\w.-]*requirements[\w.-]*\.txt$|^constraints[\w.-]*\.txt$", re.IGNORECASE)
 _CONDA = re.compile(r"^environment[\w.-]*\.ya?ml$", re.IGNORECASE)
-_PACKAGE = frozenset({"pyproject.toml", "setup.cfg", "setup.py"})
+_PACKAGE = frozenset({"pyproject.toml", "setup.cfg", "setup.py", "settings.ini"})
 #: ``-r other.txt``, ``--constraint=limits.txt``.
 _FOLLOWED = re.compile(
     r"^(?P<how>-r|-c|--requirement|--constraint)(?:\s*=\s*|\s+|(?<=-[rc]))(?P<path>\S.*)$"
@@ -129,6 +129,8 @@ def _lines(name: str, text: str) -> Iterator[str]:
         return _of_pyproject(text)
     if name == "setup.cfg":
         return _of_configuration(text)
+    if name == "settings.ini":
+        return _of_nbdev(text)
     if name == "setup.py":
         return _of_setup(text)
     return _of_conda(text) if _CONDA.match(name) else _of_pip(text)
@@ -217,6 +219,17 @@ def _of_configuration(text: str) -> Iterator[str]:
         several += [said for _, said in parser.items("options.extras_require")]
     for said in several:
         yield from _of_pip(said)
+
+
+def _of_nbdev(text: str) -> Iterator[str]:
+    """``requirements = torch>=1.7 transformers==4.37.2`` of projects that nbdev makes."""
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return
+    for key in ("requirements", "pip_requirements", "dev_requirements"):
+        yield from parser.get("DEFAULT", key, fallback="").split()
 
 
 def _of_setup(text: str) -> Iterator[str]:
