@@ -18,6 +18,7 @@ from xladoctor.lint.rules._old_iterators import old_iterators
 from xladoctor.lint.rules._renamed_metrics import renamed_metrics
 from xladoctor.lint.rules._tolerated import tolerated
 from xladoctor.lint.rules._unknown_arguments import unknown_arguments
+from xladoctor.lint.rules._unknown_members import unknown_members
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,6 +36,7 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
     yield from lost_backends(model)
     yield from never_imported(model)
     yield from unknown_arguments(model)
+    yield from unknown_members(model)
     yield from renamed_metrics(model)
     yield from numbered_batches(model)
     yield from old_iterators(model)
