@@ -48,6 +48,8 @@ class Segments:
                 continue
             places = self._places(call, function, loop)
             if not places:
+                if self._went_backward(value, node):
+                    continue  # since then nothing but this function has run
                 return True  # in a function around this one: before or behind, nobody knows
             if made in places and self._ran_within(made, loop):
                 return True
@@ -55,6 +57,26 @@ class Segments:
             first = order[made] if made is not None and pending else -1
             between = (place for place in places if first < order[place] < order[node])
             if any(self._has_run(place, node) for place in between):
+                return True
+        return False
+
+    def _went_backward(self, value: cst.BaseExpression, node: cst.CSTNode) -> bool:
+        """Whether the function of a node has run the backward pass of a loss that a value is of.
+
+        ``self.accelerator.backward(loss)``, and then ``gather(loss).mean().item()``: all of the
+        step is pending, but for what that function itself ends.
+        """
+        model = self._model
+        order, names = model.tree.order, {x.value for x in walk(value) if type(x) is cst.Name}
+        for call in model.methods("backward"):
+            of = call.positional[0] if call.positional else call.receiver
+            if (
+                isinstance(of, cst.Name)
+                and of.value in names
+                and call.function is model.function_of(node)
+                and order[call.node] < order[node]
+                and not opposed(model.guards(call.node), model.guards(node))
+            ):
                 return True
         return False
 
