@@ -60,6 +60,68 @@ def test_what_is_saved_from_the_host_is_silent(old: str, new: str) -> None:
     assert rows(program, "XLA721") == []
 
 
+KEEPER = """
+import torch
+try:
+    import torch_xla.core.xla_model as xm
+except ImportError:
+    xm = None
+
+
+class Keeper:
+    def __init__(self, nets, settings):
+        self.nets, self.settings, self.optimizers = nets, settings, []
+        for net in nets:
+            self.optimizers.append(torch.optim.Adam(net.parameters()))
+
+    def advance(self, optimizer):
+        if self.settings.accelerator == "xla":
+            xm.optimizer_step(optimizer)
+        else:
+            optimizer.step()
+
+    def keep(self, number, path):
+        kept = {"number": number, "optimizers": []}
+        for one in self.optimizers:
+            kept["optimizers"].append(one.state_dict())
+        torch.save(kept, path)
+"""
+
+
+def test_states_that_are_put_into_a_list_of_what_is_saved() -> None:
+    assert rows(KEEPER, "XLA721") == [25]
+    updated = KEEPER.replace(
+        'kept["optimizers"].append(one.state_dict())', 'kept.update({"last": one.state_dict()})'
+    )
+    assert rows(updated, "XLA721") == [25]
+    # Who knows of xm.save has a reason for the other.
+    both = f"{KEEPER}\n    def other(self, kept, path):\n        xm.save(kept, path)\n"
+    assert rows(both, "XLA721") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("state[name] = value.cpu()", []),
+        ("state[name] = value.detach().to('cpu')", []),
+        ("print(name, value.shape)", [9]),
+        ("other[name] = value.cpu()", [9]),
+    ],
+)
+def test_a_state_that_is_fetched_one_by_one(line: str, told: list[int]) -> None:
+    program = f"""
+import torch
+import torch_xla.core.xla_model as xm
+net = torch.nn.Linear(3, 3).to(xm.xla_device())
+other = {{}}
+state = net.state_dict()
+for name, value in state.items():
+    {line}
+torch.save({{"net": state}}, "net.pt")
+"""
+    assert rows(program, "XLA721") == told
+
+
 CHOSEN = """
 import torch
 import torch_xla.core.xla_model as xm

@@ -111,7 +111,7 @@ def _states(
     made = model.call(last) if isinstance(last, cst.Call) else made_by(model, data)
     holder = _state_of(made) if made is not None else None
     if holder is not None:
-        yield holder
+        yield from [] if _fetched_one_by_one(model, data) else [holder]
     elif made is not None and made.name == "builtins.dict":
         for value in made.keywords.values():
             yield from _states(model, value, depth - 1)
@@ -121,6 +121,25 @@ def _states(
     elif isinstance(data, cst.Name) and made is None:
         for value in (*_put_into(model, data), *_handed(model, data)):
             yield from _states(model, value, depth - 1)
+
+
+def _fetched_one_by_one(model: FileModel, data: cst.BaseExpression) -> bool:
+    """``for key, value in state.items(): state[key] = value.cpu()``, of all that is saved."""
+    if not isinstance(data, cst.Name):
+        return False
+    for line in model.nodes(cst.Assign):
+        place = line.targets[0].target
+        if not isinstance(place, cst.Subscript) or not is_name(place.value, data.value):
+            continue
+        loop = next((x for x in model.tree.ancestors(line) if isinstance(x, cst.For)), None)
+        if (
+            loop is not None
+            and any(is_name(part, data.value) for part in walk(loop.iter))
+            and model.function_of(line) is model.function_of(data)
+            and _taken_to_host(model, line.value)
+        ):
+            return True
+    return False
 
 
 def _state_of(made: CallSite) -> cst.BaseExpression | None:
@@ -151,6 +170,14 @@ def _put_into(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
                 and model.function_of(assign) is home
             ):
                 yield assign.value
+    for call in model.methods("append", "update") if dictionaries else ():
+        held = call.receiver
+        if isinstance(held, cst.Subscript) and call.method == "append":
+            held = held.value
+        elif call.method == "append":
+            continue
+        if is_name(held, name.value) and call.function is home:
+            yield from call.positional
 
 
 def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
@@ -212,11 +239,17 @@ def _steps_there(model: FileModel, optimizer: cst.BaseExpression) -> bool:
 
 
 def _trains_beside(model: FileModel, save: CallSite) -> bool:
-    """Whether the class that saves takes steps on XLA devices, with what its makers gave it."""
+    """Whether the class that saves takes steps on XLA devices, with what its makers gave it.
+
+    Also where it may run on other devices: it has no other way to save.
+    """
     owner = save.function.owner if save.function is not None else None
+    sure = model.on_xla(save.node) is OnXla.YES or not any(
+        True for _ in model.calls("torch_xla.core.xla_model.save")
+    )
     return (
         owner is not None
-        and model.on_xla(save.node) is OnXla.YES
+        and sure
         and any(
             call.function is not None and call.function.owner is owner
             for call in model.calls("torch_xla.core.xla_model.optimizer_step")
