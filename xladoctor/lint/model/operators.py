@@ -11,6 +11,7 @@ from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import without_places
 from xladoctor.lint.model.dotted import dotted_text, is_name, string
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.turns import both_sides
 from xladoctor.lint.model.values import NUMBER, Kind, Value, join
 
@@ -102,11 +103,17 @@ class Operators:
         return NUMBER.but(local=local)
 
     def _says_core(self, node: cst.Comparison, number: Value, other: cst.Integer) -> bool:
-        """``rank == 0`` of a rank that comes from elsewhere: the environment, a helper's module."""
+        """``rank == 0`` of a rank that comes from elsewhere: the environment, a helper's module.
+
+        Also of settings: ``options["rank"] == 0``.
+        """
         if other.value != "0" or number.kind not in {Kind.UNKNOWN, Kind.NUMBER}:
             return False
-        text = dotted_text(node.left) or ""
-        name = text.rpartition(".")[2].lower()
+        key = index_of(node.left) if isinstance(node.left, cst.Subscript) else None
+        if isinstance(key, cst.SimpleString):
+            name = str(string(key)).lower()
+        else:
+            name = (dotted_text(node.left) or "").rpartition(".")[2].lower()
         return self._flow.belief.believes() and bool(know.CORE_NAME.search(name))
 
 
