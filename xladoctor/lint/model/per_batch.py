@@ -12,14 +12,13 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.module_hooks import trained_with
-from xladoctor.lint.model.syntax import Class
+from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.training import method
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.syntax import Function
     from xladoctor.lint.model.training import Training
 
 
@@ -170,11 +169,16 @@ class CalledPerBatch:
         return function.name == "step" and not know.OBSERVED.isdisjoint(function.parameters)
 
     def _feeds_lone_step(self, function: Function) -> bool:
-        """``feed_data(batch)`` of an object whose ``optimize_parameters()`` takes the step."""
-        if function.owner is None or not know.FEED_NAME.search(function.name):
+        """``feed_data(batch)`` of an object whose ``optimize_parameters()`` takes the step.
+
+        The object's own evaluation may feed it as well.
+        """
+        owner = function.owner
+        if owner is None or not know.FEED_NAME.search(function.name):
             return False
-        return not self._flow.callers(function) and any(
-            self._is_lone_step(method) for method in function.owner.methods.values()
+        homes = [self._graph.home[call] for call in self._flow.callers(function)]
+        return all(isinstance(x, Function) and x.owner is owner for x in homes) and any(
+            self._is_lone_step(method) for method in owner.methods.values()
         )
 
     @functools.cached_property

@@ -15,7 +15,7 @@ import libcst as cst
 
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.calls import CallSite
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
 from xladoctor.lint.model.kept import NOTHING_KEPT, Kept, kept_by
@@ -111,6 +111,23 @@ class Part:
     def derived(self) -> Mapping[str, str]:
         """Its classes that are built on a framework's."""
         return derived_frameworks(self.tree, self.names)
+
+    @functools.cached_property
+    def steppers(self) -> frozenset[str]:
+        """Its classes whose methods call torch_xla, by their names."""
+        found = (self.tree.function_of(call) for call in self.tree.calls if self._is_of_xla(call))
+        owners = (function.owner for function in found if function is not None)
+        return frozenset(owner.name for owner in owners if owner is not None)
+
+    def _is_of_xla(self, call: cst.Call) -> bool:
+        return (self.names.resolve(call.func) or "").partition(".")[0] == "torch_xla"
+
+    @functools.cached_property
+    def built_on(self) -> frozenset[str]:
+        """The names of imported classes that its own are built on."""
+        imported = {name.rpartition(".")[2] for name in self.names.imported()}
+        classes = self.tree.classes.values()
+        return frozenset(last_name(base) for cls in classes for base in cls.bases) & imported
 
     @property
     def names_xla(self) -> bool:
@@ -346,8 +363,13 @@ class Program:
         """The modules whose names are believed: those for XLA, and what a framework runs on it.
 
         A file for XLA that trains with a framework runs what it imports of that framework there.
+        So does a class that calls torch_xla what classes of other files add to it.
         """
         found = {part.tree.module for part in self.parts if part.is_xla}
+        for part in self.parts:
+            bases = (one.steppers for one in part.below if part.built_on and one.is_xla)
+            if not part.built_on.isdisjoint(name for names in bases for name in names):
+                found.add(part.tree.module)
         for part in self.parts:
             if part.is_xla:
                 found.update(
