@@ -16,13 +16,18 @@ if TYPE_CHECKING:
 #: Functions for devices that are there instead of XLA devices.
 _FOR_GPUS = ("torch.cuda.", "torch.mps.", "torch.xpu.")
 
+#: One function, by its names of two releases.
+_SYNC = {"torch_xla.sync", "torch_xla.core.xla_model.mark_step"}
+
 
 def on_xla(
     bindings: Sequence[Binding], spelled: Callable[[cst.BaseExpression], str | None]
 ) -> str | None:
     """The one function of torch_xla that a name means where there are XLA devices, if it is so.
 
-    Beside it ``wait = torch.cuda.synchronize``, ``wait = lambda: None`` and ``def wait(): pass``.
+    Beside it ``wait = torch.cuda.synchronize``, ``wait = lambda: None`` and ``def wait(): pass``,
+    and ``wait = None`` of what is asked for before it is called. What newer releases call
+    otherwise is one function too (``torch_xla.sync``, ``xm.mark_step``).
 
     Args:
         bindings: What the name is bound to.
@@ -36,12 +41,16 @@ def on_xla(
             found.add(meaning)
         elif not (meaning or "").startswith(_FOR_GPUS) and not _does_nothing(item.node):
             return None
+    if found == _SYNC:
+        return "torch_xla.sync"
     return found.pop() if len(found) == 1 else None
 
 
 def _does_nothing(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Lambda):
         return is_name(node.body, "None")
+    if isinstance(node, cst.Name):
+        return node.value == "None"
     return isinstance(node, cst.FunctionDef) and all(
         isinstance(line, cst.SimpleStatementLine) and all(map(_is_nothing, line.body))
         for line in node.body.body
