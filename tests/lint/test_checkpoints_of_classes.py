@@ -163,3 +163,45 @@ def test_a_device_of_a_branch_for_gpus_is_silent() -> None:
         "            kept = torch.load(path, map_location=self.device)\n",
     )
     assert rows(program, "XLA720") == []
+
+
+LED = """
+import lightning as L
+import torch
+
+
+class Painter(L.LightningModule):
+    def __init__(self, net, often):
+        super().__init__()
+        self.net, self.often, self.seen = net, often, {}
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.net.parameters())
+
+    def training_step(self, batch, number):
+        loss = self.net(batch).mean()
+        if number % self.often == 0:
+            torch.save(SAVED, "last.pt")
+        return loss
+
+
+painter = Painter(torch.nn.Linear(3, 3), 100)
+L.Trainer(accelerator="tpu", devices=8).fit(painter)
+torch.save(painter.state_dict(), "end.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("saved", "told"),
+    [
+        ("self.net.state_dict()", True),
+        ("self.state_dict()", True),
+        ('{"net": self.net.state_dict(), "number": number}', True),
+        ("self.net.cpu().state_dict()", False),
+        ("self.seen", False),
+        ("self.seen.state_dict()", False),
+    ],
+)
+def test_a_hook_of_lightning_saves_what_is_on_the_device(saved: str, *, told: bool) -> None:
+    """Behind ``fit`` all is on the host again."""
+    assert rows(LED.replace("SAVED", saved), "XLA721") == ([17] if told else [])

@@ -39,15 +39,19 @@ _PICKS_CORES = re.compile(
 def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
     """Find ``torch.save`` of a model or optimizer on the XLA device, or of its state."""
     # Accelerate and the Trainer have functions of their own for it; ``torch.save`` is none of them.
-    if not model.is_xla or "lightning" in model.led_by:
+    if not model.is_xla:
         return
+    led = "lightning" in model.led_by
     for call in model.calls("torch.save"):
+        if led and not _in_hook(model, call):
+            continue  # behind ``trainer.fit`` all is on the host
         data = call.argument(0, "obj")
         saved = _passed_on(model, call) if data is None else [data]
         if model.on_xla(call.node) is OnXla.NO:
             continue
         states = (item for one in saved for item in _states(model, one))
-        holder = next((item for item in states if _on_device(model, call, item)), None)
+        there = _moved_by_lightning if led else _on_device
+        holder = next((item for item in states if there(model, call, item)), None)
         if holder is None:
             continue
         yield model.problem(
@@ -58,7 +62,14 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             "writes on the master",
             fix=_fix(model, call) if holder is not data else None,
         )
-    yield from _by_saver(model)
+    if not led:
+        yield from _by_saver(model)
+
+
+def _in_hook(model: FileModel, call: CallSite) -> bool:
+    """Whether a module of Lightning saves in what the Trainer calls for each batch."""
+    loop = model.hot_loop(call.node)
+    return loop is not None and loop.implicit and loop.function is call.function
 
 
 def _passed_on(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
@@ -193,6 +204,20 @@ def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
         given = caller.given_to(function, name.value)
         if given is not None:
             yield given
+
+
+def _moved_by_lightning(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
+    """Whether it is the module of Lightning whose hook saves, or a module in it with weights."""
+    if _taken_to_host(model, holder) or any(
+        call.function is save.function and same_name(call.receiver, holder)
+        for call in model.methods("cpu", "to")
+    ):
+        return False
+    if is_name(holder, "self") or not isinstance(holder, cst.Attribute):
+        return is_name(holder, "self")
+    return is_name(holder.value, "self") and any(
+        same_name(call.receiver, holder) for call in model.methods("parameters", "named_parameters")
+    )
 
 
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
