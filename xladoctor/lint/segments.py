@@ -10,6 +10,7 @@ from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.parts import names_added, walk
 from xladoctor.lint.model.syntax import Function
+from xladoctor.lint.model.wrappers import may_end_graph
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +45,7 @@ class Segments:
         order = model.tree.order
         made = self._made_last(value, node, loop)
         for call in model.reached(loop.node):
-            if not self._ends_graph(call):
+            if not self._ends_graph(call) and not may_end_graph(call.name):
                 continue
             places = self._places(call, function, loop)
             if not places:

@@ -28,6 +28,9 @@ _MEANT = {
     "get_xla_device": f"{know.XM}.xla_device",
     "get_tpu_device": f"{know.XM}.xla_device",
 }
+#: What wrappers of these do: they end the graph, or may do so.
+_ENDS = frozenset({f"{know.XM}.mark_step", f"{know.XM}.optimizer_step"})
+_SYNCS = frozenset({"sync", "step", "synchronize"})
 
 
 def meant(dotted: str | None) -> str | None:
@@ -41,3 +44,18 @@ def meant(dotted: str | None) -> str | None:
         return None
     # ``get_xla_device`` and the like say it by themselves.
     return _MEANT[name] if "xla" in name or _ABOUT_XLA.search(module) else None
+
+
+def may_end_graph(dotted: str | None) -> bool:
+    """Whether an imported name of the program's own may stand for what ends the step's graph.
+
+    Wrappers of ``xm.optimizer_step`` commonly end it too, and so do those that are called ``sync``.
+
+    Args:
+        dotted: The name as the imports spell it in full ("xla_compat.optimizer_step").
+    """
+    if meant(dotted) in _ENDS:
+        return True
+    module, _, name = (dotted or "").rpartition(".")
+    ours = bool(module) and not (dotted or "").startswith(_OTHERS)
+    return ours and name in _SYNCS and _ABOUT_XLA.search(module) is not None

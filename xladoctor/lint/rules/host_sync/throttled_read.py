@@ -47,6 +47,7 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
             or not model.is_here(loop.node)
             or model.effects.ran_before(place, tensor, loop)
             or _ended_since(model, guard, place, loop)
+            or _made_when_due(model, guard, node, tensor, loop)
         ):
             continue
         rows.add(row)
@@ -95,6 +96,32 @@ def _ended_since(model: FileModel, guard: Guard, node: cst.CSTNode, loop: Loop) 
         and one.node not in around
         and order[one.node] < order[node]
         for one in model.once(_over_device_loaders)
+    )
+
+
+def _made_when_due(
+    model: FileModel, guard: Guard, node: cst.CSTNode, tensor: cst.BaseExpression, loop: Loop
+) -> bool:
+    """``mean = xm.all_reduce("sum", loss)`` behind the end of the step, where it is due.
+
+    What waits then is of the logging alone: all that it is computed of has run.
+    """
+    held = next((part for part in walk(tensor) if isinstance(part, cst.Name)), None)
+    order = model.tree.order
+    made = [] if held is None else [one for one in model.assigned_to(held) if one in order]
+    before = [one for one in made if order[one] < order[node]]
+    last = max(before, key=order.__getitem__, default=None)
+    if last is None or guard.node not in model.tree.ancestors(last):
+        return False
+    of = [
+        part
+        for part in walk(last)
+        if isinstance(part, cst.Name) and model.value(part).is_device_tensor
+    ]
+    return bool(of) and all(
+        model.effects.ran_before(last, part, loop)
+        or _made_when_due(model, guard, last, part, loop)
+        for part in of
     )
 
 
