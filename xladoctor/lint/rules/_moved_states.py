@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model import Kind
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules._exact import around
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _COUNT = "step"
+_CONFIGURES = frozenset({"configure_optimizer", "configure_optimizers"})
+_BETAS = 2
 
 
 def moved_counts(model: FileModel) -> Iterator[Problem]:
@@ -27,7 +29,7 @@ def moved_counts(model: FileModel) -> Iterator[Problem]:
     ``for state in optimizer.state.values(): for key, value in state.items(): ...``, as it is
     written behind ``load_state_dict``.
     """
-    counting = [call for call in model.calls() if _counts(call)]
+    counting = [call for call in model.calls() if _counts(call) or _is_asked_for(model, call)]
     if not counting or any(call.last in _others() for call in model.calls()):
         return
     for line in model.nodes(cst.Assign):
@@ -38,8 +40,8 @@ def moved_counts(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             moved,
-            f"{counting[0].last} counts its steps in a tensor, which this moves to the device: "
-            "every later step reads it on the host, once for each parameter",
+            f"{_name_of(counting[0])} counts its steps in a tensor, which this moves to the "
+            "device: every later step reads it on the host, once for each parameter",
             suggestion=f'leave the count where it is: if key != "{_COUNT}"',
             related=[model.place(counting[0].node, "the optimizer")],
         )
@@ -60,6 +62,34 @@ def _counts(call: CallSite) -> bool:
     """``torch.optim.AdamW(...)``, unless it is asked to count on the device."""
     made = (call.name or "").startswith("torch.optim.") and call.last in _names()
     return made and not {"capturable", "fused"} & call.keywords.keys()
+
+
+def _is_asked_for(model: FileModel, call: CallSite) -> bool:
+    """``model.configure_optimizers(decay, rate, (0.9, 0.95), kind)``, which nobody has read.
+
+    As nanoGPT has it, and what is made after it: two betas are those of an Adam.
+    """
+    if call.method not in _CONFIGURES or call.target is not None:
+        return False
+    if "betas" in call.keywords:
+        return True
+    return any(
+        isinstance(one, cst.Tuple)
+        and len(one.elements) == _BETAS
+        and all(_is_beta(model, part.value) for part in one.elements)
+        for one in call.positional
+    )
+
+
+def _is_beta(model: FileModel, node: cst.BaseExpression) -> bool:
+    number = model.literal(node)
+    if isinstance(number, float):
+        return 0 < number < 1
+    return isinstance(node, cst.Name | cst.Attribute) and "beta" in last_name(node).lower()
+
+
+def _name_of(call: CallSite) -> str:
+    return "an Adam" if call.method in _CONFIGURES else call.last
 
 
 def _is_move(model: FileModel, moved: cst.Call) -> bool:

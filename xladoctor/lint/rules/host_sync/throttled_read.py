@@ -119,8 +119,7 @@ def _made_when_due(
         if isinstance(part, cst.Name) and model.value(part).is_device_tensor
     ]
     return bool(of) and all(
-        model.effects.ran_before(last, part, loop)
-        or _made_when_due(model, guard, last, part, loop)
+        model.effects.ran_before(last, part, loop) or _made_when_due(model, guard, last, part, loop)
         for part in of
     )
 
