@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._axes import foreign_axes
 from xladoctor.lint.rules._sources import made_in, the_source
 from xladoctor.lint.rules._spmd import (
     FSDP,
@@ -42,6 +43,16 @@ def mesh_mismatch(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(*MARK, *SPEC):
         place = 1 if call.name in MARK else 0
         yield from _spec(model, call, place)
+    for specs, axis, meshes in foreign_axes(model):
+        yield model.problem(
+            specs[0],
+            f"no mesh of this program has an axis '{axis}': marking with it raises ValueError",
+            suggestion="name the axes as the mesh does",
+            related=[
+                *(model.place(one, "named here, too") for one in specs[1:]),
+                *(model.place(one, "a mesh is made here") for one in meshes if model.is_here(one)),
+            ],
+        )
     for call in model.calls(*FSDP):
         mesh = call.argument(1, "mesh") or _of_all(model)
         axes = axes_of(model, mesh)
