@@ -11,9 +11,9 @@ from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.model.syntax import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from xladoctor.lint.model.syntax import Function
+    from xladoctor.lint.model.syntax import Function, Tree
 
 
 def returned(function: Function) -> Iterator[cst.BaseExpression]:
@@ -21,6 +21,12 @@ def returned(function: Function) -> Iterator[cst.BaseExpression]:
     for part in walk(function.node.body, into_functions=False):
         if isinstance(part, cst.Return) and part.value is not None:
             yield part.value
+
+
+def listed(tree: Tree, node: cst.BaseExpression) -> Sequence[cst.BaseExpression]:
+    """What ``parts = [model, optimizer]`` has in it, where ``*parts`` is handed over."""
+    made = tree.assigned_once(node) if isinstance(node, cst.Name) else node
+    return [one.value for one in made.elements] if isinstance(made, cst.List | cst.Tuple) else ()
 
 
 def losses_in(given: cst.BaseExpression) -> Iterator[cst.BaseExpression]:

@@ -19,8 +19,10 @@ from xladoctor.lint.model.contained import (
     element_of,
     moved_by_name,
     prepared,
+    spread,
 )
 from xladoctor.lint.model.dotted import dotted_text, last_name, string
+from xladoctor.lint.model.helpers import listed
 from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
 from xladoctor.lint.model.inherited import is_super
@@ -165,9 +167,8 @@ class MethodEvaluator:
     def _by_name(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:
         """What the name of a method says when its object is not known."""
         if name == "prepare" and arguments:
-            return prepared(
-                self._named(node, arguments) if self._flow.belief.believes() else arguments
-            )
+            believed = self._flow.belief.believes()
+            return prepared(spread(self._named(node, arguments) if believed else arguments))
         if arguments and name in frameworks.FABRIC_METHODS and _is_fabric(node, receiver):
             return self._fabric(node, name, arguments)
         if (moved := moved_by_name(name, [value for _, value in arguments], node)) is not None:
@@ -279,15 +280,21 @@ class MethodEvaluator:
             return arguments
         named: list[tuple[str | None, Value]] = []
         for argument, (keyword, value) in zip(node.args, arguments, strict=True):
-            if value.kind is Kind.UNKNOWN:
-                text = last_name(argument.value)
-                value = (
-                    Value(Kind.LOADER, origin=argument)
-                    if know.LOADER_NAME.search(text)
-                    else self._evaluator.guess(text)
-                )
-            named.append((keyword, value))
+            parts = listed(self._flow.tree, argument.value) if keyword == "*" else ()
+            if value.items is not None and len(parts) == len(value.items):
+                pairs = zip(parts, value.items, strict=True)
+                named += [(None, self._by_its_name(one, item)) for one, item in pairs]
+            else:
+                named.append((keyword, self._by_its_name(argument.value, value)))
         return named
+
+    def _by_its_name(self, node: cst.BaseExpression, value: Value) -> Value:
+        if value.kind is not Kind.UNKNOWN:
+            return value
+        text = last_name(node)
+        if know.LOADER_NAME.search(text):
+            return Value(Kind.LOADER, origin=node)
+        return self._evaluator.guess(text)
 
     def _fabric(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
         """``fabric.setup(model, optimizer)``, ``fabric.to_device(batch)``."""

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Class, Function, Kind
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import ACCELERATOR_CLASS, TRAINERS
+from xladoctor.lint.model.helpers import listed
 from xladoctor.lint.rules._drawn import makers_of, surely_draws
 from xladoctor.lint.rules._training_arguments import OF_TRANSFORMERS
 
@@ -37,9 +38,16 @@ def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression
             if given is not None:
                 yield call, given
         elif call.method == "prepare" and is_accelerator(model, call):
-            for argument in call.node.args:
-                if _is_model(model, argument.value):
-                    yield call, argument.value
+            for given in _each_given(model, call):
+                if _is_model(model, given):
+                    yield call, given
+
+
+def _each_given(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
+    """What a call is given, also by ``parts = [model, optimizer]`` and ``*parts``."""
+    for argument in call.node.args:
+        parts = listed(model.tree, argument.value) if argument.star == "*" else ()
+        yield from parts or [argument.value]
 
 
 def makers_handed(model: FileModel) -> dict[cst.Call, cst.Call | None]:
