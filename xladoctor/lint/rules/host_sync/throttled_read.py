@@ -104,7 +104,8 @@ def _made_when_due(
 ) -> bool:
     """``mean = xm.all_reduce("sum", loss)`` behind the end of the step, where it is due.
 
-    What waits then is of the logging alone: all that it is computed of has run.
+    What waits then is of the logging alone: all that it is computed of has run. What no line of the
+    loop assigns may have been written to in place (``counts[0] += hits``), and waits.
     """
     held = next((part for part in walk(tensor) if isinstance(part, cst.Name)), None)
     order = model.tree.order
@@ -119,9 +120,15 @@ def _made_when_due(
         if isinstance(part, cst.Name) and model.value(part).is_device_tensor
     ]
     return bool(of) and all(
-        model.effects.ran_before(last, part, loop) or _made_when_due(model, guard, last, part, loop)
+        (_is_of_turn(model, part, loop) and model.effects.ran_before(last, part, loop))
+        or _made_when_due(model, guard, last, part, loop)
         for part in of
     )
+
+
+def _is_of_turn(model: FileModel, name: cst.Name, loop: Loop) -> bool:
+    """Whether a line of the loop assigns a name."""
+    return any(loop.node in model.tree.ancestors(one) for one in model.assigned_to(name))
 
 
 def _over_device_loaders(model: FileModel) -> list[Loop]:
