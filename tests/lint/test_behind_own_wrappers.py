@@ -32,9 +32,6 @@ READS = {
         compat.optimizer_step(adam)
         if turn % 100 == 0:
             print(turn, norm.item())
-            mean = compat.mean(cost / 2)
-            mean = float(mean.cpu())
-            print(mean)
 """,
     "XLA113: a wrapper syncs, healthy": TURN
     + """\
@@ -54,49 +51,6 @@ READS = {
         tools.sync(adam)
         if turn % 100 == 0:
             print(turn, norm.item())  # !XLA113
-        xm.mark_step()
-""",
-    "XLA113: reduced behind the end, healthy": TURN
-    + """\
-        adam.step()
-        xm.mark_step()
-        if turn % 100 == 0:
-            total = xm.all_reduce("sum", cost)
-            share = total / xm.xrt_world_size()
-            print(turn, share.item())
-""",
-    "XLA113: counts that are written to behind the end": """\
-def fit(net, rows, adam):
-    device = torch_xla.device()
-    net = net.to(device)
-    counts = torch.zeros(2, device=device)
-    for turn, (seen, wanted) in enumerate(rows):
-        guess = net(seen.to(device))
-        guess.mean().backward()
-        xm.optimizer_step(adam, barrier=True)
-        counts[0] += (guess > 0).sum()
-        if turn % 100 == 0:
-            share = torch.sum(counts) / 100
-            print(turn, share.item())  # !XLA113
-""",
-    "XLA113: reduced before the end": TURN
-    + """\
-        adam.step()
-        if turn % 100 == 0:
-            total = xm.all_reduce("sum", cost)
-            print(turn, total.item())  # !XLA113
-        xm.mark_step()
-""",
-    "XLA113: reduced where due, of what is not over": TURN
-    + """\
-        adam.step()
-        xm.mark_step()
-        again = net(seen.to(device)).mean()
-        again.backward()
-        if turn % 100 == 0:
-            total = xm.all_reduce("sum", again)
-            print(turn, total.item())  # !XLA113
-        adam.step()
         xm.mark_step()
 """,
 }

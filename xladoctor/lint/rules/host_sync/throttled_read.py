@@ -47,7 +47,6 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
             or not model.is_here(loop.node)
             or model.effects.ran_before(place, tensor, loop)
             or _ended_since(model, guard, place, loop)
-            or _made_when_due(model, guard, node, tensor, loop)
         ):
             continue
         rows.add(row)
@@ -97,38 +96,6 @@ def _ended_since(model: FileModel, guard: Guard, node: cst.CSTNode, loop: Loop) 
         and order[one.node] < order[node]
         for one in model.once(_over_device_loaders)
     )
-
-
-def _made_when_due(
-    model: FileModel, guard: Guard, node: cst.CSTNode, tensor: cst.BaseExpression, loop: Loop
-) -> bool:
-    """``mean = xm.all_reduce("sum", loss)`` behind the end of the step, where it is due.
-
-    What waits then is of the logging alone: all that it is computed of has run. What no line of the
-    loop assigns may have been written to in place (``counts[0] += hits``), and waits.
-    """
-    held = next((part for part in walk(tensor) if isinstance(part, cst.Name)), None)
-    order = model.tree.order
-    made = [] if held is None else [one for one in model.assigned_to(held) if one in order]
-    before = [one for one in made if order[one] < order[node]]
-    last = max(before, key=order.__getitem__, default=None)
-    if last is None or guard.node not in model.tree.ancestors(last):
-        return False
-    of = [
-        part
-        for part in walk(last)
-        if isinstance(part, cst.Name) and model.value(part).is_device_tensor
-    ]
-    return bool(of) and all(
-        (_is_of_turn(model, part, loop) and model.effects.ran_before(last, part, loop))
-        or _made_when_due(model, guard, last, part, loop)
-        for part in of
-    )
-
-
-def _is_of_turn(model: FileModel, name: cst.Name, loop: Loop) -> bool:
-    """Whether a line of the loop assigns a name."""
-    return any(loop.node in model.tree.ancestors(one) for one in model.assigned_to(name))
 
 
 def _over_device_loaders(model: FileModel) -> list[Loop]:
