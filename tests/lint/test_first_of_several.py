@@ -1,5 +1,8 @@
 """Where a finding names one of several, it is the first in the file, in every run."""
 
+import pytest
+
+from tests.lint.rule_helpers import rows
 from xladoctor.lint import engine
 from xladoctor.lint.sources import Source
 
@@ -38,3 +41,37 @@ def train(name, config, batches):
     rows = [place.row for place in finding.related]
     assert rows == sorted(rows)
     assert len(rows) == len(CLASSES)
+
+
+NANO = """\
+import torch
+import torch_xla.core.xla_model as xm
+
+from {where} import GPT, {config}
+
+device = xm.xla_device()
+model = GPT({config}(n_layer=12, n_head=12, n_embd=768))
+model.to(device)
+optimizer = {optimizer}
+for x, y in batches():
+    logits, loss = model(x, y)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    xm.optimizer_step(optimizer, barrier=True)
+"""
+OWN = "model.configure_optimizers(0.1, 6e-4, (0.9, 0.95), 'xla')"
+
+
+@pytest.mark.parametrize(
+    ("where", "config", "optimizer", "told"),
+    [
+        ("model", "GPTConfig", OWN, True),
+        ("model", "GPTConfig", "torch.optim.AdamW(model.parameters())", True),
+        ("model", "GPTConfig", "torch.optim.AdamW(head.parameters())", False),
+        ("nets", "GPTConfig", OWN, False),
+        ("model", "Config", OWN, False),
+    ],
+)
+def test_nano_gpts_model_ties_its_weights_wherever_it_is_copied(where, config, optimizer, told):
+    program = NANO.format(where=where, config=config, optimizer=optimizer)
+    assert rows(program, "XLA306") == ([8] if told else [])

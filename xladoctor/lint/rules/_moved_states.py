@@ -12,6 +12,7 @@ from xladoctor.lint.model import Kind
 from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules._exact import around
+from xladoctor.lint.rules._optimized import CONFIGURES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _COUNT = "step"
-_CONFIGURES = frozenset({"configure_optimizer", "configure_optimizers"})
 _BETAS = 2
 
 
@@ -69,7 +69,7 @@ def _is_asked_for(model: FileModel, call: CallSite) -> bool:
 
     As nanoGPT has it, and what is made after it: two betas are those of an Adam.
     """
-    if call.method not in _CONFIGURES or call.target is not None:
+    if call.method not in CONFIGURES or call.target is not None:
         return False
     if "betas" in call.keywords:
         return True
@@ -89,7 +89,7 @@ def _is_beta(model: FileModel, node: cst.BaseExpression) -> bool:
 
 
 def _name_of(call: CallSite) -> str:
-    return "an Adam" if call.method in _CONFIGURES else call.last
+    return "an Adam" if call.method in CONFIGURES else call.last
 
 
 def _is_move(model: FileModel, moved: cst.Call) -> bool:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: How many names and lists are followed.
 _DEPTH = 3
 _MADE_AT_ONCE = cst.List | cst.ListComp | cst.Tuple
+#: Methods of models that make their optimizer: nanoGPT's, Lightning's.
+CONFIGURES = frozenset({"configure_optimizer", "configure_optimizers"})
 #: What asks for what it is given only when somebody goes over it.
 _ASKS_LATER = frozenset({"builtins.filter", "builtins.iter", "itertools.chain"})
 

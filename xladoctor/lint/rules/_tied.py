@@ -37,6 +37,9 @@ _SAYS_OTHERWISE = patterns.lazy(
     r"|\.weight\s*=\s*[\w.]+\.weight\b|\bset_default_device\b|\bwith (torch\.)?device\b"
     r"|\b(get_)?peft(_model)?\b|\b[lL]o[rR][aA]|\bLORA"
 )
+#: nanoGPT's model and configuration, as its many copies import them: its output layer is its
+#: embeddings (karpathy/nanoGPT, ``model.py``).
+_NANO_GPT = ("model.GPT", "model.GPTConfig")
 #: A new configuration of transformers, by its class.
 _CONFIG = patterns.lazy(r"^transformers\.(?:\w+\.)*(\w+)Config$")
 _LAST_LAYERS = ("For", "LMHead", "MTModel")
@@ -89,6 +92,8 @@ def tied_by(model: FileModel, maker: cst.Call) -> str | None:
             return _held(home, call.target)
     else:
         makes = call.receiver if call.method in _MAKES else maker.func
+        if makes is not None and _is_nano_gpt(home, makes):
+            return "nanoGPT's GPT"
         owner = _of_library(home, makes) if makes is not None else None
     if owner is None:
         return None
@@ -97,6 +102,12 @@ def tied_by(model: FileModel, maker: cst.Call) -> str | None:
         return None
     by = "checkpoint" if row is None else row["told_by"]
     return owner if _is_told(home, call, by) else None
+
+
+def _is_nano_gpt(model: FileModel, makes: cst.BaseExpression) -> bool:
+    """``from model import GPTConfig, GPT``, of a file that is not given: one that is, is read."""
+    imported = model.names.imported()
+    return model.name(makes) == _NANO_GPT[0] and all(name in imported for name in _NANO_GPT)
 
 
 def _of_library(model: FileModel, makes: cst.BaseExpression) -> str | None:

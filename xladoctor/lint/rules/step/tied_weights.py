@@ -12,7 +12,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._handed_over import handed_over
 from xladoctor.lint.rules._object_runs import PARAMETERS
-from xladoctor.lint.rules._optimized import owners
+from xladoctor.lint.rules._optimized import CONFIGURES, owners
 from xladoctor.lint.rules._protocol import makes_optimizer
 from xladoctor.lint.rules._tied import made, says_otherwise, tied_by
 
@@ -135,6 +135,8 @@ def _trained(model: FileModel) -> Iterator[cst.Call]:
             if makes_optimizer(part, call) or "optim" in call.last.lower():
                 for owner, _ in owners(part, call):
                     yield from made(part, owner)
+            if call.method in CONFIGURES and call.target is None and call.receiver is not None:
+                yield from made(part, call.receiver)
 
 
 def _freezes(model: FileModel, makers: Collection[cst.Call]) -> bool:
