@@ -148,6 +148,7 @@ CODES = {
     "split-per-core": ("XLA448",),
     "lost-updates": ("XLA732",),
     "mixed-devices": ("XLA504",),
+    "other-bug": ("XLA801",),
     # No rule finds these yet.
     "rendezvous-replicas": (),
 }

@@ -19,6 +19,7 @@ from xladoctor.lint.rules._renamed_metrics import renamed_metrics
 from xladoctor.lint.rules._tolerated import tolerated
 from xladoctor.lint.rules._unknown_arguments import unknown_arguments
 from xladoctor.lint.rules._unknown_members import unknown_members
+from xladoctor.lint.rules._unwrapped_modules import unwrapped_modules
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,7 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
     yield from never_imported(model)
     yield from unknown_arguments(model)
     yield from unknown_members(model)
+    yield from unwrapped_modules(model)
     yield from renamed_metrics(model)
     yield from numbered_batches(model)
     yield from old_iterators(model)
