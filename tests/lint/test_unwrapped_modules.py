@@ -51,6 +51,7 @@ SAVED = 'xm.save(model.module.state_dict(), "net.pt")'
         ("DistributedDataParallel(Net().to(device), gradient_as_bucket_view=True)", SAVED, False),
         ("build().to(device)", SAVED, False),
         ("Net().to(device)", f'if hasattr(model, "module"): {SAVED}', False),
+        ("Net().to(device)", f"if torch.cuda.device_count() > 1: {SAVED}", False),
         ("Net().to(device)", 'xm.save(model.state_dict(), "net.pt")', False),
     ],
 )

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Class, OnXla
 from xladoctor.lint.rules._sources import the_source
 from xladoctor.lint.rules._tolerated import tolerated
+from xladoctor.lint.words import OTHER_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +24,8 @@ _WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
 _NONE = (_WRAPPER, "torch_xla.distributed.parallel_loader.", "torch.utils.data.", "functools.")
 #: What gives back the model itself.
 _SAME = frozenset({"to", "train", "eval", "float", "half", "bfloat16", "requires_grad_", "apply"})
+#: Words of conditions under which a model would be wrapped.
+_ASKED = OTHER_WORDS | {"ddp", "distributed", "multi", "parallel", "world", "wrapped"}
 _MODULES = ("torch.nn.", "torchvision.models.")
 _BASES = ("torch.nn.", "transformers.")
 #: What a class may have that gives back a ``module``.
@@ -39,7 +42,7 @@ def unwrapped_modules(model: FileModel) -> Iterator[Problem]:
     if not asked or any(one.once(_wraps) for one in (model, *model.linked)):
         return
     for node in asked:
-        if not _is_bare(model, node.value) or tolerated(model, node):
+        if not _is_bare(model, node.value) or tolerated(model, node) or _is_asked(model, node):
             continue
         if isinstance(model.parent(node), cst.AssignTarget) or model.on_xla(node) is OnXla.NO:
             continue
@@ -50,6 +53,13 @@ def unwrapped_modules(model: FileModel) -> Iterator[Problem]:
             "wraps this model: this raises AttributeError",
             suggestion=f"write {held}",
         )
+
+
+def _is_asked(model: FileModel, node: cst.Attribute) -> bool:
+    """``net if n_gpus == 1 else net.module``: where nothing wraps it, nobody comes there."""
+    return any(
+        words(model.tree.text(guard.written).lower()) & _ASKED for guard in model.guards(node)
+    )
 
 
 def _wraps(model: FileModel) -> bool:
