@@ -11,6 +11,8 @@ from xladoctor import patterns
 
 XM = "torch_xla.core.xla_model"
 XMP = "torch_xla.distributed.xla_multiprocessing"
+#: Holds a model for the cores; its one method, ``to``, gives the model back.
+MODEL_WRAPPER = f"{XMP}.MpModelWrapper"
 
 #: Methods of a tensor that hand its content to the host as Python numbers.
 READS = frozenset({"item", "tolist"})

@@ -151,6 +151,12 @@ def last_seed(model: FileModel, made: CallSite, seeds: list[Seed]) -> Seed | Non
     return alike[-1] if alike else None
 
 
+def same_seed(model: FileModel, drawn: CallSite) -> Seed | None:
+    """The seed by which all cores draw the same where a call draws on the host; None if not."""
+    seed = last_seed(model, drawn, list(seeded(model)))
+    return None if seed is None or seed.apart else seed
+
+
 def _runs(model: FileModel, outer: CallSite, inner: CallSite) -> bool:
     """Whether a call runs another one: what seeds in there was looked for where it stands."""
     return outer is not inner and any(one.node is inner.node for one in model.reached(outer.node))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.rules._cores import entry_places, every_core
-from xladoctor.lint.rules._equal import last_seed, seeded
+from xladoctor.lint.rules._equal import same_seed
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
 
@@ -33,16 +33,14 @@ def equal_noise(model: FileModel) -> Iterator[Problem]:
         for move in moves(model)
         if isinstance(move.source, cst.Name | cst.Call)
     }
-    seeds = None
     for call in drawn:
         if call.node not in moved or _is_one(model, call) or model.step_loop(call.node) is None:
             continue
         entry = every_core(model, call.node)
         if entry is None or not_here(model, call.node):
             continue
-        seeds = list(seeded(model)) if seeds is None else seeds
-        seed = last_seed(model, call, seeds)
-        if seed is None or seed.apart:
+        seed = same_seed(model, call)
+        if seed is None:
             continue
         yield model.problem(
             call.node,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, OnXla
+from xladoctor.lint.model.knowledge import MODEL_WRAPPER
 from xladoctor.lint.rules._sources import the_source
 from xladoctor.lint.rules._tolerated import tolerated
 from xladoctor.lint.words import OTHER_WORDS, words
@@ -19,9 +20,8 @@ if TYPE_CHECKING:
 #: Parts of names of calls that may give back a model within another one, and whole names.
 _WRAPS = ("parallel", "ddp", "fsdp", "wrap", "shard", "distribut")
 _WRAP = frozenset({"prepare", "prepare_model", "setup", "setup_module", "initialize", "auto_model"})
-_WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
 #: What has such a name and wraps no model.
-_NONE = (_WRAPPER, "torch_xla.distributed.parallel_loader.", "torch.utils.data.", "functools.")
+_NONE = (MODEL_WRAPPER, "torch_xla.distributed.parallel_loader.", "torch.utils.data.", "functools.")
 #: What gives back the model itself.
 _SAME = frozenset({"to", "train", "eval", "float", "half", "bfloat16", "requires_grad_", "apply"})
 #: Words of conditions under which a model would be wrapped.
@@ -78,7 +78,7 @@ def _is_bare(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) ->
         return False
     home = model.file_with(made)
     call = home.call(made)
-    if call.name == _WRAPPER:
+    if call.name == MODEL_WRAPPER:
         return True
     if call.name is None and call.method in _SAME and call.receiver is not None:
         return _is_bare(home, call.receiver, depth - 1)

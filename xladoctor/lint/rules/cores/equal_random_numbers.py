@@ -12,7 +12,7 @@ from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core, tells_core
 from xladoctor.lint.rules._device_draws import draws_anew
-from xladoctor.lint.rules._equal import last_seed, seeded
+from xladoctor.lint.rules._equal import same_seed
 from xladoctor.lint.rules._equal_noise import equal_noise
 from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._picked_samples import samples_by_chance
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
-    from xladoctor.lint.rules._equal import Seed
 
 #: Functions that choose samples on the host, and kinds of value that they are chosen from.
 _PICKS = ("torch.randint", "torch.randperm")
@@ -78,16 +77,14 @@ def _instead_of_given(model: FileModel, call: CallSite) -> bool:
 
 def _equal_samples(model: FileModel) -> Iterator[Problem]:
     """``ix = torch.randint(len(data) - 128, (16,))`` after one seed for all cores."""
-    seeds: list[Seed] | None = None
     for call in model.calls(*_PICKS):
         if "generator" in call.keywords or model.value(call.node).is_device_tensor:
             continue
         entry = every_core(model, call.node)
         if entry is None or model.step_loop(call.node) is None or not _picks(model, call):
             continue
-        seeds = list(seeded(model)) if seeds is None else seeds
-        seed = last_seed(model, call, seeds)
-        if seed is None or seed.apart:
+        seed = same_seed(model, call)
+        if seed is None:
             continue
         yield model.problem(
             call.node,

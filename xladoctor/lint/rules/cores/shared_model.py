@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla, walk
+from xladoctor.lint.model.knowledge import MODEL_WRAPPER
 from xladoctor.lint.rewrites.shared import Shared, shared_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Binding
     from xladoctor.lint.model.taken import Taken
 
-_WRAPPER = "torch_xla.distributed.xla_multiprocessing.MpModelWrapper"
 #: How many names a model may have between the function that the cores run and what moves it.
 _DEPTH = 4
 #: First release without XRT, in which each core was a process.
@@ -72,7 +72,7 @@ def _asked_as_module(model: FileModel) -> Iterator[Problem]:
 
     One finding for each wrapper.
     """
-    wrappers: set[cst.CSTNode] = {call.node for call in model.calls(_WRAPPER)}
+    wrappers: set[cst.CSTNode] = {call.node for call in model.calls(MODEL_WRAPPER)}
     for call in model.calls() if wrappers else ():
         held = call.receiver if call.method in _OF_MODULES else call.node.func
         made = the_source(model, held) if isinstance(held, cst.Name | cst.Attribute) else None
@@ -125,7 +125,7 @@ def _made_outside(model: FileModel, move: CallSite, entry: Entry) -> cst.CSTNode
     if model.value(held).kind is not Kind.MODEL and not (
         isinstance(held, cst.Name) and _is_model(model, move, held)
     ):
-        makers = [node for node in around if model.call(node).name == _WRAPPER]
+        makers = [node for node in around if model.call(node).name == MODEL_WRAPPER]
         return next(iter(makers), None)
     if isinstance(held, cst.Attribute):
         makers = _of_object(model, move, held, entry)
@@ -339,7 +339,7 @@ def _shared(model: FileModel, move: CallSite) -> Shared | None:
     if made is None:
         return None
     wrapped = None
-    if model.call(made).name == _WRAPPER:
+    if model.call(made).name == MODEL_WRAPPER:
         wrapped = model.call(made).argument(0, "model")
         if wrapped is None:
             return None
