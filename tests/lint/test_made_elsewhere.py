@@ -274,3 +274,38 @@ def test_shares_of_the_data_are_for_one_model():
     sampler = ", sampler=torch.utils.data.DistributedSampler(data, 4, core)"
     told = found(SPAWNED + OWN.format(save=next(iter(SAVES)), sampler=sampler))
     assert "XLA302" in {code for _, code in told}
+
+
+CLASS_FOR_CORES = """
+import torch
+import torch_xla.core.xla_model as xm
+class Learner:
+    def __init__(self, net, rows, device):
+        self.net, self.rows, self.device = net.to(device), rows, device
+        self.adam = torch.optim.AdamW(self.net.parameters())
+    def epoch(self):
+        for x, y in self.rows:
+            self.adam.zero_grad()
+            error = torch.nn.functional.mse_loss(self.net(x.to(self.device)), y.to(self.device))
+            error.backward()
+            {step}
+            xm.mark_step()
+    def judge(self):
+        {judge}
+    def fit(self, epochs):
+        for epoch in range(epochs):
+            self.epoch()
+            self.judge()
+"""
+CLASSES_OF_CORES = {
+    "one of several": ("self.adam.step()", "if xm.is_master_ordinal():\n            print(1)", True),
+    "asks nothing": ("self.adam.step()", "print(1)", False),
+    "reduces": ("xm.optimizer_step(self.adam)", "if xm.is_master_ordinal(): print(1)", False),
+}
+
+
+@pytest.mark.parametrize("case", CLASSES_OF_CORES)
+def test_a_class_whose_methods_ask_which_core_it_is_trains_on_several(case):
+    step, judge, told = CLASSES_OF_CORES[case]
+    program = CLASS_FOR_CORES.format(step=step, judge=judge)
+    assert ("XLA302" in {code for _, code in found(program)}) is told

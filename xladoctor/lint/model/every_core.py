@@ -69,7 +69,22 @@ class EveryCore:
                     continue
                 found[place] = entry
                 queue.extend(self._next(place))
-        found.update({one: Entry(one, None) for one in self._asking if one not in found})
+        for root in self._asking:
+            for one in self._own(root):
+                found.setdefault(one, Entry(root, None))
+        return found
+
+    def _own(self, root: Function) -> Sequence[Function]:
+        """A function, and the methods of its own object that it calls: ``self.validate()``."""
+        found = [root]
+        for function in found:
+            for call in self._graph.calls_in(function):
+                found.extend(
+                    target
+                    for target in self._flow.targets(call)
+                    if isinstance(target, Function) and target.owner is root.owner is not None
+                    if target not in found
+                )
         return found
 
     @property
@@ -89,7 +104,7 @@ class EveryCore:
             and not self._flow.callers(function)
             and self._flow.belief.believes(function.node)
             and (function.owner is None or not self._flow.hooks.is_trainer(function.owner))
-            and self._asks(function)
+            and any(map(self._asks, self._own(function)))
         ]
 
     def _asks(self, function: Function) -> bool:

@@ -42,7 +42,7 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
     if model.led_by:
         return
     yield from _twice(model)
-    if not model.multi_core or reduces_gradients(model, beside=_OWN):
+    if model.spmd or reduces_gradients(model, beside=_OWN):
         return
     if not any(True for part in (model, *model.linked) for _ in part.methods("backward")):
         return
@@ -55,6 +55,8 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
         related = []
         if entry.call is not None:
             related.append(model.place(entry.call, "the cores are started here"))
+        elif entry.function is not None:
+            related.append(model.place(entry.function.node, "for several cores: asks which it is"))
         yield model.problem(
             call.node,
             "each core applies the gradients of its own batch only: the cores train different "
