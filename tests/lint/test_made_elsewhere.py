@@ -298,7 +298,11 @@ class Learner:
             self.judge()
 """
 CLASSES_OF_CORES = {
-    "one of several": ("self.adam.step()", "if xm.is_master_ordinal():\n            print(1)", True),
+    "one of several": (
+        "self.adam.step()",
+        "if xm.is_master_ordinal():\n            print(1)",
+        True,
+    ),
     "asks nothing": ("self.adam.step()", "print(1)", False),
     "reduces": ("xm.optimizer_step(self.adam)", "if xm.is_master_ordinal(): print(1)", False),
 }
