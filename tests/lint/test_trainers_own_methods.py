@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from rule_helpers import codes, found, marks, rows
 
 TEXTS = """
@@ -237,3 +238,47 @@ def test_layers_that_are_made_once():
     assert rows(once, "XLA604") == []
     without = LAYERS.replace("nn.Linear(x.size(1), 128)", "nn.Softmax(dim=1)")
     assert rows(without, "XLA604") == []
+
+
+OWN_ARGUMENTS = """
+import torch_xla.core.xla_model as xm
+from transformers import Trainer, TrainingArguments
+{made}
+settings = {cls}(
+    output_dir="out",
+    num_train_epochs=3,
+    per_device_train_batch_size=8,
+    warmup_ratio=0.1,
+    evaluation_strategy="epoch",
+    dataloader_drop_last=True,
+    optim="adamw_torch",
+)
+Trainer(net, settings, train_dataset=rows.to(xm.xla_device())).train()
+"""
+ARGUMENT_CLASSES = {
+    "on them": (
+        "class Settings(TrainingArguments):\n    decay: float = 0.0",
+        "Settings",
+        {"warmup_ratio", "evaluation_strategy"},
+    ),
+    "on them, with one of its own": (
+        "class Settings(TrainingArguments):\n    warmup_ratio: float = 0.0",
+        "Settings",
+        {"evaluation_strategy"},
+    ),
+    "of a file that is not there": (
+        "from project.settings import TrainingArgumentsWithDecay",
+        "TrainingArgumentsWithDecay",
+        {"warmup_ratio", "evaluation_strategy"},
+    ),
+    "of a package that says nothing": ("from project.settings import Settings", "Settings", set()),
+}
+
+
+@pytest.mark.parametrize("case", ARGUMENT_CLASSES)
+def test_a_class_on_the_arguments_takes_what_they_take(case):
+    made, cls, lost = ARGUMENT_CLASSES[case]
+    program = OWN_ARGUMENTS.format(made=made, cls=cls)
+    lines = program.split("\n")
+    told = {row for row, code in found(program) if code == "XLA905"}
+    assert {lines[row - 1].strip().partition("=")[0] for row in told} == lost

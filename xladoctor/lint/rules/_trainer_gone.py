@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
-from xladoctor.lint.model import OnXla
+from xladoctor.lint.model import Class, OnXla
 from xladoctor.lint.model.dotted import imported, is_name
 from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.model.purpose import TRAINER_PACKAGES
@@ -21,12 +21,17 @@ from xladoctor.lint.rules._parsed_settings import parsed_settings
 from xladoctor.lint.rules._sources import the_call
 from xladoctor.lint.rules._tokenized import tokenizes
 from xladoctor.lint.rules._tolerated import tolerated
-from xladoctor.lint.rules._training_arguments import ARGUMENTS, is_training_arguments
+from xladoctor.lint.rules._training_arguments import (
+    ARGUMENTS,
+    fields,
+    is_training_arguments,
+    makes_own,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from xladoctor.lint.model import CallSite, Class, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _TRAINER = "transformers.Trainer"
 _ARGUMENTS = "transformers.TrainingArguments"
@@ -53,6 +58,8 @@ def gone_arguments(model: FileModel) -> Iterator[Problem]:
         for of in _which(model, call):
             for name, value in given(model, call).items():
                 if name not in _lost_arguments(of) or not model.is_here(value):
+                    continue
+                if of == _ARGUMENTS and _declares(model, call, name):
                     continue
                 if name == _TOKENIZER and of == _TRAINER and not _is_of_transformers(model, call):
                     continue  # Trainers of other packages may still take it
@@ -101,12 +108,17 @@ def _which(model: FileModel, call: CallSite) -> Iterator[str]:
     passes_on = call.name in TRAINERS or (is_trainer(model, call) and _passes_all_on(model, call))
     if passes_on or _begun_in(model, call) is not None:
         yield _TRAINER
-    elif ARGUMENTS.search(call.name or ""):
+    elif ARGUMENTS.search(call.name or "") or makes_own(model, call):
         yield _ARGUMENTS
     elif call.method == "train" and call.receiver is not None:
         trainer = the_call(model, call.receiver)
         if trainer is not None and is_trainer(model, trainer):
             yield _TRAIN
+
+
+def _declares(model: FileModel, call: CallSite, name: str) -> bool:
+    """Whether a class of the program has a field of its own of that name."""
+    return isinstance(call.target, Class) and name in fields(model, call.target)
 
 
 def _begun_in(model: FileModel, call: CallSite) -> Class | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class
+from xladoctor.lint.model import Class, walk
 from xladoctor.lint.model.frameworks import TRAINER_CALLBACKS, TRAINERS
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules._constants import PARSERS, constant, of_class
@@ -20,7 +20,7 @@ from xladoctor.lint.rules._sources import the_call
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from xladoctor.lint.model import FileModel
+    from xladoctor.lint.model import CallSite, FileModel
 
 #: The class itself, what transformers builds on it, and the settings of TRL's Trainers.
 ARGUMENTS = re.compile(
@@ -38,6 +38,12 @@ _HANDED = frozenset(
         ("get_optimizer_cls_and_kwargs", "args"),
     }
 )
+#: What arguments of a training run are called by nobody but transformers.
+_SAY_SO = frozenset(
+    {"per_device_train_batch_size", "per_device_eval_batch_size", "num_train_epochs"}
+)
+#: Has a Trainer of its own, with a class of arguments that does not stand on that of transformers.
+_OF_NEURON = "optimum.neuron."
 #: Methods of such a parser that give one object for each class, in order.
 _PARSES = ("parse_args_into_dataclasses", "parse_json_file", "parse_dict", "parse_yaml_file")
 
@@ -65,6 +71,28 @@ def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
     else:
         known = list(_parsed(model, node)) or [_annotation(model, node)]
     return all(_is_class(model, one) for one in known)
+
+
+def makes_own(model: FileModel, call: CallSite) -> bool:
+    """Whether a call makes an object of a class on the arguments of transformers.
+
+    One of the program; or one that nobody has read, by its name and by what it is given:
+    ``TrainingArgumentsWithDecay(num_train_epochs=3, per_device_train_batch_size=8)``.
+    """
+    if isinstance(call.target, Class):
+        return any(map(OF_TRANSFORMERS.search, model.library_bases(call.target)))
+    name = call.name or ""
+    elsewhere = call.target is None and not ARGUMENTS.search(name)
+    said = "TrainingArg" in call.last and not name.startswith(_OF_NEURON)
+    return elsewhere and said and len(_SAY_SO & call.keywords.keys()) > 1
+
+
+def fields(model: FileModel, cls: Class) -> Iterator[str]:
+    """The fields of a class of the program, and of those that it inherits from."""
+    for one in (cls, *model.parents(cls)):
+        for line in walk(one.node.body):
+            if isinstance(line, cst.AnnAssign) and isinstance(line.target, cst.Name):
+                yield line.target.value
 
 
 def _is_attribute(model: FileModel, node: cst.Attribute) -> bool:

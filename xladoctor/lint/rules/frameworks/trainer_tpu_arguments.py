@@ -29,6 +29,7 @@ from xladoctor.lint.rules._trainer_gone import (
     ignored_padding,
     old_methods,
 )
+from xladoctor.lint.rules._training_arguments import fields, makes_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -150,6 +151,8 @@ _SETTINGS = (
         safe=True,
     ),
 )
+#: What raises on all devices, so it does not matter for which of them a line is.
+_LOST = frozenset(setting.keyword for setting in _SETTINGS if setting.since)
 #: Methods of the Trainer that transformers renamed in 4.0, and what they are called today.
 _OLD_NAMES = {
     "is_world_master": "is_world_process_zero",
@@ -175,7 +178,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     yield from fused_by_dictionaries(model)
     handed = _handed(model)
     for call in model.calls():
-        own = call.name in _ARGUMENTS or call.node in handed or _makes_own(model, call)
+        own = call.name in _ARGUMENTS or call.node in handed or makes_own(model, call)
         if not (own or _BUILT_ON.search(call.name or "")):
             continue
         if model.on_xla(call.node) is OnXla.NO:
@@ -185,6 +188,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
             name: value
             for name, value in given(model, call).items()
             if not own
+            or name in _LOST
             or not model.is_here(value)
             or model.on_xla(value) is OnXla.YES
             or (name == _TOKENS and meant_for_xla(model, value))
@@ -228,14 +232,6 @@ def _handed(model: FileModel) -> frozenset[cst.CSTNode]:
         and call.last.endswith(("TrainingArguments", "TrainingArgs"))
         and not (call.name or "").startswith(_OF_NEURON)
         and (call.target is None or isinstance(call.target, Class))
-    )
-
-
-def _makes_own(model: FileModel, call: CallSite) -> bool:
-    """Whether a call makes an object of a class of the program that is built on the arguments."""
-    target = call.target
-    return isinstance(target, Class) and not frozenset(_ARGUMENTS).isdisjoint(
-        model.library_bases(target)
     )
 
 
@@ -332,7 +328,7 @@ def _missing(model: FileModel, call: CallSite, named: set[str]) -> Iterator[Prob
     if call.name not in _ARGUMENTS and not isinstance(call.target, Class) and not _of_trl(call):
         return
     if isinstance(call.target, Class):
-        named.update(_fields(model, call.target))
+        named.update(fields(model, call.target))
     on_by_default = _of_trl(call) and not model.keeps_old("trl", "0.20")
     if on_by_default and _CHECKPOINTING not in named and not made_to_work(model):
         yield model.problem(
@@ -357,14 +353,6 @@ def _missing(model: FileModel, call: CallSite, named: set[str]) -> Iterator[Prob
             suggestion='optim="adamw_torch", the same algorithm',
             fix=_added(model, call, 'optim="adamw_torch"', safe=True),
         )
-
-
-def _fields(model: FileModel, cls: Class) -> Iterator[str]:
-    """The fields of a class of the program, and of those that it inherits from."""
-    for one in (cls, *model.parents(cls)):
-        for line in walk(one.node.body):
-            if isinstance(line, cst.AnnAssign) and isinstance(line.target, cst.Name):
-                yield line.target.value
 
 
 def _changed(
