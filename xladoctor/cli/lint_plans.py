@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.discovery import Search
     from xladoctor.lint.kept_run import Run
-    from xladoctor.lint.pins import Pin
     from xladoctor.lint.run import Plan
 
 _CACHE = Path(".xladoctor", "cache")
@@ -159,14 +158,24 @@ def plan_beside(request: Request, settings: config.Settings, path: Path) -> Plan
     Raises:
         UsageError: A code or version means nothing.
     """
-    from xladoctor.lint.pins import Pins
-
-    found = Pins(Looked(0), str(_start(request)))
-    return _pinned(plan_of(request, settings), found.of(str(path.parent)))
+    told = _Told(Looked(0), str(_start(request)))
+    return told.of(plan_of(request, settings), str(path.parent))
 
 
-def _pinned(plan: Plan, found: tuple[Pin, ...]) -> Plan:
-    return dataclasses.replace(plan, options=dataclasses.replace(plan.options, pins=found))
+class _Told:
+    """What files of a project say beside its settings: its requirements, and how it is started."""
+
+    def __init__(self, looked: Looked, top: str) -> None:
+        from xladoctor.lint.launches import Launches
+        from xladoctor.lint.pins import Pins
+
+        self._pins, self._launches = Pins(looked, top), Launches(looked, top)
+
+    def of(self, plan: Plan, folder: str) -> Plan:
+        """A plan for the files of a folder, with what is said of them."""
+        pins, on_tpus = self._pins.of(folder), self._launches.on_tpus(folder)
+        options = dataclasses.replace(plan.options, pins=pins, on_tpus=on_tpus)
+        return dataclasses.replace(plan, options=options)
 
 
 def load_plugins(request: Request, settings: config.Settings) -> None:
@@ -305,14 +314,12 @@ def plans_of(
     Raises:
         UsageError: Settings closer to a file cannot be used.
     """
-    from xladoctor.lint.pins import Pins
-
     kept: list[Path] = []
     plans: dict[str, Plan] = {}
     known: dict[Path | None, tuple[config.Settings, Plan]] = {}
     fixed = _is_fixed(request)
     given = set(request.paths)
-    required = Pins(Looked(0) if run is None else run.search, str(_start(request)))
+    told = _Told(Looked(0) if run is None else run.search, str(_start(request)))
 
     @functools.cache
     def closest(folder: Path) -> tuple[config.Settings, Plan]:
@@ -323,7 +330,7 @@ def plans_of(
                 load_plugins(request, own)
             known[file] = (own, plan_of(request, own))
         own, plan = known[file]
-        return own, _pinned(plan, required.of(str(folder)))
+        return own, told.of(plan, str(folder))
 
     from xladoctor.lint import discovery
 

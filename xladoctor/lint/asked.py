@@ -41,6 +41,7 @@ class LintOptions:
         device: The member of the family of devices that files are for (``lint/family``); "" to
             tell by their imports and devices.
         pins: What the project's requirements allow of frameworks (see ``lint/pins``).
+        on_tpus: Whether the project's settings start its programs on TPUs (see ``lint/launches``).
     """
 
     codes: frozenset[str] | None = None
@@ -48,6 +49,7 @@ class LintOptions:
     library: str = ""
     device: str = ""
     pins: tuple[Pin, ...] = ()
+    on_tpus: bool = False
 
     def asks(self, code: str) -> bool:
         """Whether a rule is to be run."""

@@ -70,7 +70,12 @@ class Cache:
             for name in group.given
         ]
         targets = [
-            [*options[name].target, options[name].library, options[name].device]
+            [
+                *options[name].target,
+                options[name].library,
+                options[name].device,
+                options[name].on_tpus,
+            ]
             for name in group.given
         ]
         pins = [[*map(dataclasses.astuple, options[name].pins)] for name in group.given]

@@ -85,7 +85,8 @@ def concerns_us(member: Member) -> bool:
     source = member.source
     if member.options.device or source.shell or may_concern_us(source.text):
         return True
-    return called_for_tpus(source.filename) and BINDS.search(source.text) is not None
+    meant = member.options.on_tpus or called_for_tpus(source.filename)
+    return meant and BINDS.search(source.text) is not None
 
 
 def may_concern_us(text: str) -> bool:

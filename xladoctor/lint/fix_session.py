@@ -151,7 +151,9 @@ class _Lines:
 def program_of(script: str, plan: Plan) -> Program:
     """The program that begins with a script."""
     neighbours = _neighbours(script)
-    [group] = [item for item in linking.groups(neighbours) if script in item.names]
+    on_tpus = neighbours if plan.options.on_tpus else ()
+    found = linking.groups(neighbours, on_tpus=on_tpus)
+    [group] = [item for item in found if script in item.names]
     names = [script]
     for name in names:  # grows while it is walked
         names += [other for other in group.imports.get(name, {}).values() if other not in names]

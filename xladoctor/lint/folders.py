@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.looked import Looked
 
 _PROJECT_MARKS = frozenset({".git", "pyproject.toml", "setup.py", "setup.cfg"})
+#: What stands in the folder of a whole project.
+_ROOT_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 _MOST_FOLDERS = 6
 
 
@@ -92,6 +94,32 @@ class Folders:
                 break
             folder = above
         return tuple(found[:without_mark])
+
+
+def project_root(looked: Looked, folder: str, top: str) -> tuple[str, bool]:
+    """The root of the project of a folder, and whether anything marks it.
+
+    It is the nearest folder with ``.git``, or where there is none, with a mark around all files.
+    Only whether these are there is asked: what comes and goes around a project is nothing to it.
+
+    Args:
+        looked: Looks at the disk.
+        folder: A folder, as a real path.
+        top: The folder that holds all files that were given, as a real path: a project of which
+            nothing else is known reaches up to there.
+    """
+    above = [folder]
+    while (parent := os.path.dirname(above[-1])) != above[-1]:  # noqa: PTH120
+        above.append(parent)
+    for one in above:
+        if looked.exists(join(one, _ROOT_MARKS[0])):
+            return one, True
+    if top not in above:
+        return folder, False
+    around = above[above.index(top) :]
+    marked = (x for x in around if any(looked.exists(join(x, mark)) for mark in _ROOT_MARKS))
+    found = next(marked, None)
+    return (top, False) if found is None else (found, True)
 
 
 def join(folder: str, name: str) -> str:

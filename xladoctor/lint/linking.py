@@ -23,7 +23,7 @@ from xladoctor.lint.folders import Folders, join
 from xladoctor.lint.words import XLA_WORDS, called_for_tpus, words
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 
 #: What a file trains with that says nothing of the devices that it is started on.
@@ -55,14 +55,17 @@ class Group:
     bounded: bool = False
 
 
-def groups(given: Sequence[str], files: Files | None = None) -> list[Group]:
+def groups(
+    given: Sequence[str], files: Files | None = None, on_tpus: Collection[str] = ()
+) -> list[Group]:
     """Put files into groups; most of them stay alone.
 
     Args:
         given: Names of files, in the order in which they are linted.
         files: Reads them.
+        on_tpus: Those whose projects start them on TPUs (see ``lint/launches``).
     """
-    graph = _Graph(given, Files() if files is None else files)
+    graph = _Graph(given, Files() if files is None else files, on_tpus)
     roots = [name for name in given if graph.is_root(name)]
     if not roots:
         return [Group((name,), (name,)) for name in given]
@@ -154,11 +157,12 @@ class _Graph:
     Paths are texts here: a tree of hundreds of files asks for thousands of them.
     """
 
-    def __init__(self, given: Sequence[str], files: Files) -> None:
+    def __init__(self, given: Sequence[str], files: Files, on_tpus: Collection[str]) -> None:
         self.known: dict[str, None] = dict.fromkeys(given)
         self._here = os.getcwd()  # noqa: PTH109
         self._names = {self._absolute(name): name for name in given}
         self._files = files
+        self._on_tpus = on_tpus
         self._folders = Folders(files.looked, _shared(self._names))
         self._imports: dict[str, dict[str, str]] = {}
         self._copies: dict[str, dict[str, str]] = {}
@@ -167,10 +171,11 @@ class _Graph:
         self._located: dict[tuple[str, str], str | None] = {}
 
     def is_root(self, name: str) -> bool:
-        """Whether a file names torch_xla, or trains with a framework and is called for TPUs."""
+        """Whether a file names torch_xla, or trains with a framework and is meant for TPUs."""
         if self._files.facts(name).root:
             return True
-        return called_for_tpus(name) and _TRAINS.search(self._files.source(name).text) is not None
+        meant = name in self._on_tpus or called_for_tpus(name)
+        return meant and _TRAINS.search(self._files.source(name).text) is not None
 
     def lines(self, name: str) -> int:
         return self._files.facts(name).lines

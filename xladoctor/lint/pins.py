@@ -13,7 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import catalogue
-from xladoctor.lint.folders import join
+from xladoctor.lint.folders import join, project_root
 from xladoctor.lint.requirements import Read, is_requirements
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.looked import Looked
 
-#: What stands in the folder of a whole project.
-_MARKS = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt")
 #: Stands for all releases that are still to come.
 _LAST = "9999"
 
@@ -143,29 +141,11 @@ class Pins:
 
     def _up(self, folder: str) -> Iterator[str]:
         """The folder and those around it, up to the project's root."""
-        root = self._root(folder)
+        root, _ = project_root(self._looked, folder, self._top)
         yield folder
         while folder != root:
             folder = os.path.dirname(folder)  # noqa: PTH120
             yield folder
-
-    def _root(self, folder: str) -> str:
-        """The nearest folder with ``.git``, or where there is none, with a mark around all files.
-
-        Only whether these are there is asked: what comes and goes around a project is nothing to
-        it.
-        """
-        above = [folder]
-        while (parent := os.path.dirname(above[-1])) != above[-1]:  # noqa: PTH120
-            above.append(parent)
-        for one in above:
-            if self._looked.exists(join(one, _MARKS[0])):
-                return one
-        if self._top not in above:
-            return folder
-        around = above[above.index(self._top) :]
-        marked = (x for x in around if any(self._looked.exists(join(x, mark)) for mark in _MARKS))
-        return next(marked, self._top)
 
     def _in(self, folder: str) -> Mapping[str, Pin]:
         """What the requirements of a folder say, by framework."""

@@ -189,7 +189,8 @@ def lint_text(
         others: What other files are about to hold, by name; those that import it count too.
     """
     files = Files({**(others or {}), filename: data})
-    groups = linking.groups([filename, *(others or {})], files)
+    names = [filename, *(others or {})]
+    groups = linking.groups(names, files, names if plan.options.on_tpus else ())
     group = next(group for group in groups if filename in group.given)
     work = _Work(group, _contents(group, files), {filename: plan})
     with _seldom_collecting():
@@ -278,7 +279,8 @@ def _grouped(
             same = as_run.go_on(groups)
             done = {name: FileResult(name, Result(same[name]), read=None) for name in same}
             return [(g, known if g.given[0] in done else key(g)) for g, known in before], done
-    return [(group, key(group)) for group in linking.groups(names, files)], {}
+    on_tpus = {name for name in names if plans[name].options.on_tpus}
+    return [(group, key(group)) for group in linking.groups(names, files, on_tpus)], {}
 
 
 def _with_problem(found: FileResult, problem: str | None) -> FileResult:

@@ -16,7 +16,6 @@ from xladoctor.lint.model.loops import LoopKind, OnXla
 from xladoctor.lint.model.problems import Place, Problem
 from xladoctor.lint.model.trials import asks_for_script
 from xladoctor.lint.model.unit_tests import in_folder_of_tests
-from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -77,9 +76,9 @@ class FileModel(FileCode):
         return frozenset().union(*(part.members for part in kept))
 
     @property
-    def called_for_tpus(self) -> bool:
-        """Whether the file's name says that it is for TPUs: ``train_tpu.py``."""
-        return called_for_tpus(self._part.unit.filename)
+    def meant_for_tpus(self) -> bool:
+        """Whether the file's name says so (``train_tpu.py``), or the settings of its project."""
+        return self._part.unit.meant_for_tpus
 
     @functools.cached_property
     def multi_core(self) -> bool:

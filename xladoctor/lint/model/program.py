@@ -36,6 +36,7 @@ from xladoctor.lint.model.purpose import (
 from xladoctor.lint.model.regions import Regions
 from xladoctor.lint.model.syntax import Forest, Tree
 from xladoctor.lint.model.unpacked import Unpacked
+from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +59,7 @@ class Unit:
             names of the units that they are; "" for packages known as installed (transformers)
             of which the project holds a copy.
         pins: What the requirements that count for it allow of frameworks.
+        on_tpus: Whether the settings of its project start it on TPUs.
     """
 
     text: str
@@ -65,6 +67,12 @@ class Unit:
     shell: tuple[tuple[int, str], ...] = ()
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
+    on_tpus: bool = False
+
+    @property
+    def meant_for_tpus(self) -> bool:
+        """Whether its name says so (``train_tpu.py``), or the settings of its project."""
+        return self.on_tpus or called_for_tpus(self.filename)
 
 
 class Part:
@@ -83,7 +91,9 @@ class Part:
         self.unit = unit
         self.tree = Tree(unit.text, parsed(unit.filename, unit.text) if linked else None)
         self.names = Names(self.tree)
-        self.members = found_members(self.tree, self.names, device, unit.filename)
+        self.members = found_members(
+            self.tree, self.names, device, meant_for_tpus=unit.meant_for_tpus
+        )
         self.is_xla = bool(self.members)
         self._used = used_frameworks(self.tree, self.names)
         self.trainers = own_trainers(self.tree, self.names)

@@ -13,7 +13,6 @@ from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.frameworks import HELD_TRAINERS, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
-from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names
@@ -57,6 +56,8 @@ _SAID = frozenset(
     {"tpu", "xla", "PJRT_DEVICE", "XRT_TPU_CONFIG"}
     | {"XLA_USE_BF16", "XLA_DOWNCAST_BF16", "ACCELERATE_DOWNCAST_BF16"}
 )
+#: What programs compare with what they run on.
+_KINDS = frozenset({"TPU", "XLA", "NEURON"})
 #: What the launchers for TPUs of transformers' examples (``xla_spawn.py``) call on each core.
 STARTED = "_mp_fn"
 #: What a Trainer does on TPUs alone.
@@ -69,7 +70,9 @@ _TAKES_DEVICE = frozenset(
 )  # fmt: skip
 
 
-def found_members(tree: Tree, names: Names, target: str = "", filename: str = "") -> frozenset[str]:
+def found_members(
+    tree: Tree, names: Names, target: str = "", *, meant_for_tpus: bool = False
+) -> frozenset[str]:
     """The members of the family of XLA devices that a file is for, by imports and devices.
 
     Args:
@@ -77,7 +80,7 @@ def found_members(tree: Tree, names: Names, target: str = "", filename: str = ""
         names: What its names are bound to.
         target: The member that the user says it is for: it replaces what a file that uses torch is
             found to be for.
-        filename: What the file is called.
+        meant_for_tpus: Whether its name says that it is for TPUs, or the settings of its project.
     """
     imported = names.imported()
     roots = {name.partition(".")[0] for name in imported}
@@ -86,7 +89,8 @@ def found_members(tree: Tree, names: Names, target: str = "", filename: str = ""
         return frozenset({target} if concerned else ())
     found = set(family.of_imports(imported))
     if family.TORCH_XLA not in found and (
-        _frameworks_on_xla(tree, names, roots) or _called_for_tpus(tree, names, roots, filename)
+        _frameworks_on_xla(tree, names, roots)
+        or (meant_for_tpus and _runs_where_started(tree, names, roots))
     ):
         found.add(family.TORCH_XLA)
     if ignite.PACKAGE in roots and any(string(one) == ignite.BACKEND for one in tree.strings):
@@ -204,12 +208,12 @@ def _named(call: cst.Call, names: Names, *, strict: bool) -> str | None:
     return None
 
 
-def _called_for_tpus(tree: Tree, names: Names, roots: set[str], filename: str) -> bool:
-    """Whether a file that a framework runs is called for TPUs.
+def _runs_where_started(tree: Tree, names: Names, roots: set[str]) -> bool:
+    """Whether a framework runs a file, and the file itself asks for no other devices.
 
     Such a program needs no word of its own for the devices that it is started on.
     """
-    if not called_for_tpus(filename) or roots & _ELSEWHERE or _takes_others(tree):
+    if roots & _ELSEWHERE or _takes_others(tree):
         return False
     return bool(roots & _TRAIN_TORCH and used_frameworks(tree, names))
 
@@ -251,7 +255,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         return True
     if any(map(_is_of_lightning, tree.by_type.get(cst.Attribute, ()))):
         return True
-    if any(string(literal) in _SAID for literal in tree.strings):
+    if any(string(one) in _SAID or _is_compared(one, tree) for one in tree.strings):
         return True
     lightning = roots & {"lightning", "pytorch_lightning"}
     if lightning and any(map(_option_for_tpu, tree.calls)):
@@ -262,6 +266,13 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         or any(_is_key(literal, tree) for literal in tree.strings if string(literal) in _CORES)
         or any(map(_option_for_cores, tree.calls))
     )
+
+
+def _is_compared(literal: cst.SimpleString, tree: Tree) -> bool:
+    """``os.environ.get("ACCELERATE_DISTRIBUTED_TYPE") != "TPU"``: the program runs on both."""
+    if string(literal) not in _KINDS:
+        return False
+    return isinstance(tree.parents.get(literal), cst.Comparison | cst.ComparisonTarget)
 
 
 def _is_of_tpus(names: Names, call: cst.Call) -> bool:

@@ -51,7 +51,7 @@ def for_xla(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """What asks for XLA devices in a call of the Trainer or of Fabric; None if nothing does."""
     settings = _settings(model, call)
     wanted = wanted_for_xla(model, settings)
-    if wanted is None and model.called_for_tpus and {"accelerator", "gpus"}.isdisjoint(settings):
+    if wanted is None and model.meant_for_tpus and {"accelerator", "gpus"}.isdisjoint(settings):
         return call.node  # "auto" by default
     return wanted
 
@@ -79,7 +79,7 @@ def wanted_for_xla(
             return value
     asked = settings.get("accelerator")
     auto = asked is not None and "auto" in _choices(model, asked)
-    return asked if auto and model.called_for_tpus else None
+    return asked if auto and model.meant_for_tpus else None
 
 
 def chooses_devices(model: FileModel) -> bool:

@@ -1,0 +1,114 @@
+"""What settings of a project start its programs on, where no Python file says it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+
+from xladoctor.cli.app import main
+from xladoctor.lint.launches import Launches
+from xladoctor.lint.looked import Looked
+
+MODULE = """\
+import lightning as L
+from torch import nn
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(32, 2)
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        loss = nn.functional.cross_entropy(self.layer(x), y)
+        print(loss.item())
+        return loss
+"""
+HYDRA = "_target_: lightning.Trainer\naccelerator: {}\ndevices: 8\n"
+SETTINGS = {
+    "Lightning's": ({"conf/trainer/default.yaml": HYDRA.format("tpu")}, True),
+    "in quotes": ({"config.yaml": 'trainer:\n  accelerator: "tpu"  # or gpu\n'}, True),
+    "Hydra's choice": ({"conf/config.yaml": "defaults:\n  - trainer: tpu\n"}, True),
+    "Accelerate's": ({"tpu/accelerate.yaml": "distributed_type: XLA\nnum_machines: 1\n"}, True),
+    "a launcher's line": ({"run.sh": "accelerate launch --tpu train.py --epochs 3\n"}, True),
+    "the launcher of the examples": ({"run.sh": "python xla_spawn.py --num_cores 8 a.py\n"}, True),
+    "Hydra on the line": ({"go.sh": "python train.py trainer.accelerator=tpu\n"}, True),
+    "the processor too": (
+        {f"{one}.yaml": HYDRA.format(one) for one in ("auto", "cpu", "tpu")},
+        True,
+    ),
+    "GPUs too": ({"a.yaml": HYDRA.format("tpu"), "b.yaml": HYDRA.format("gpu")}, False),
+    "GPUs too, on a line": ({"a.yaml": HYDRA.format("tpu"), "run.sh": "nvidia-smi\n"}, False),
+    "GPUs": ({"conf/trainer/default.yaml": HYDRA.format("gpu")}, False),
+    "a comment": ({"a.yaml": "# accelerator: tpu\naccelerator: auto\n"}, False),
+    "machines": ({"job.yaml": "apiVersion: v1\nspec:\n  accelerator: tpu\n"}, False),
+    "what an environment holds": ({"venv/lib/a.yaml": HYDRA.format("tpu")}, False),
+    "hidden": ({".old/a.yaml": HYDRA.format("tpu")}, False),
+    "another kind of file": ({"a.json": '{"accelerator": "tpu"}'}, False),
+    "bytes": ({"a.yaml": b"\xff\xfeaccelerator: tpu\n"}, False),
+    "too large to be settings": ({"a.yaml": HYDRA.format("tpu") + "#" * 2**17}, False),
+    "nothing": ({}, False),
+}  # fmt: skip
+
+
+def write(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+
+@pytest.mark.parametrize("case", SETTINGS)
+def test_settings_that_agree_on_tpus_count(case, tmp_path):
+    files, said = SETTINGS[case]
+    write(tmp_path, {"requirements.txt": "lightning\n", "src/net.py": MODULE, **files})
+    found = Launches(Looked(0), str(tmp_path))
+    assert found.on_tpus(str(tmp_path / "src")) is said
+    assert found.on_tpus(str(tmp_path)) is said
+
+
+def test_of_a_folder_that_is_no_project_only_settings_are_entered(tmp_path):
+    write(tmp_path, {"net.py": MODULE, "other/a.yaml": HYDRA.format("tpu")})
+    assert not Launches(Looked(0), str(tmp_path)).on_tpus(str(tmp_path))
+    write(tmp_path, {"configs/a.yaml": HYDRA.format("tpu")})
+    assert Launches(Looked(0), str(tmp_path)).on_tpus(str(tmp_path))
+
+
+def lint(capsys, *given):
+    assert main(["lint", *map(str, given), "--output-format", "json"]) in {0, 1}
+    return {item["code"] for item in json.loads(capsys.readouterr().out)}
+
+
+def test_modules_of_a_project_for_tpus_are_linted_and_not_those_of_another(capsys, tmp_path):
+    settings = tmp_path / "conf" / "trainer.yaml"
+    write(tmp_path, {"pyproject.toml": "", "src/net.py": MODULE})
+    write(tmp_path, {"conf/trainer.yaml": HYDRA.format("gpu")})
+    assert lint(capsys, tmp_path) == set()
+    settings.write_text(HYDRA.format("tpu"))  # the second run knows what the first one looked at
+    assert "XLA101" in lint(capsys, tmp_path)
+    assert "XLA101" in lint(capsys, tmp_path / "src" / "net.py")
+    settings.write_text(HYDRA.format("gpu"))
+    assert lint(capsys, tmp_path) == set()
+
+
+def test_what_a_module_of_such_a_project_imports_is_linted_with_it(capsys, tmp_path):
+    step = """\
+    def step(layer, batch):
+        x, y = batch
+        loss = layer(x).sub(y).pow(2).mean()
+        print(loss.item())
+        return loss
+    """
+    module = MODULE.replace("from torch import nn", "from torch import nn\nfrom step import step")
+    module = module.partition("        x, y")[0] + "        return step(self.layer, batch)\n"
+    write(tmp_path, {"pyproject.toml": "", "net.py": module, "step.py": textwrap.dedent(step)})
+    assert lint(capsys, tmp_path) == set()
+    write(tmp_path, {"trainer.yaml": HYDRA.format("tpu")})
+    assert "XLA101" in lint(capsys, tmp_path)
+
+
+def test_a_file_that_asks_for_gpus_itself_is_for_gpus(capsys, tmp_path):
+    script = MODULE + 'L.Trainer(accelerator="gpu").fit(Net())\n'
+    write(tmp_path, {"pyproject.toml": "", "a.yaml": HYDRA.format("tpu"), "net.py": script})
+    assert lint(capsys, tmp_path) == set()

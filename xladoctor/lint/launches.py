@@ -1,0 +1,108 @@
+"""What a project's own settings start its programs on: ``accelerator: tpu`` in a YAML file.
+
+Programs that Hydra, LightningCLI or ``accelerate launch`` configure never name their device. Their
+settings count where all that speak of an accelerator agree on TPUs: a project with settings for
+GPUs too is linted by what its Python files say.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from xladoctor import files
+from xladoctor.lint.folders import join, project_root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.looked import Looked
+
+#: ``accelerator: "tpu"`` of Lightning, ``distributed_type: XLA`` of Accelerate, and what programs
+#: call it themselves; ``- trainer: tpu`` chooses among Hydra's files.
+_SETTING = re.compile(
+    rb"^[ \t]*(?:- *)?(?:accelerator|accelerator_type|distributed_type|device|device_type|trainer)"
+    rb"[ \t]*:[ \t]*[\"']?(?P<value>[A-Za-z_]+)",
+    re.MULTILINE,
+)
+#: ``accelerate launch --tpu``, ``python xla_spawn.py --num_cores 8``, ``trainer.accelerator=tpu``.
+_LINE = re.compile(
+    rb"(?:(?:accelerator|device)(?:=|[ \t]+)[\"']?(?P<value>[A-Za-z_]+)"
+    rb"|(?P<tpu>xla_spawn\.py|--tpu\b|--(?:num_)?tpu_(?:num_)?cores\b|PJRT_DEVICE=[\"']?(?:TPU|NEURON))"
+    rb"|(?P<other>CUDA_VISIBLE_DEVICES|--multi_gpu\b|--gpus\b|nvidia-smi))"
+)
+_TPU = frozenset({b"tpu", b"xla", b"neuron"})
+_OTHER = frozenset(
+    {b"gpu", b"cuda", b"multi_gpu", b"fsdp", b"deepspeed", b"megatron_lm", b"mps", b"npu", b"hpu",
+     b"xpu", b"mlu", b"musa", b"multi_npu", b"multi_xpu", b"ddp", b"multi"}
+)  # fmt: skip
+#: What folders of settings are called.
+_SETTINGS = re.compile(r"conf(ig)?s?$|experiments?$|hydra$")
+#: What machines are made of, and not programs: Kubernetes.
+_OF_MACHINES = b"apiVersion:"
+_MOST_FOLDERS = 200
+_MOST_FILES = 200
+_LARGEST = 64 * 2**10
+_NOT_ENTERED = frozenset({"node_modules", "site-packages", "venv", "env", "wandb", "outputs"})
+
+
+class Launches:
+    """What the settings of projects ask for, each project read once.
+
+    Args:
+        looked: Looks at the disk.
+        top: The folder that holds all files that were given.
+    """
+
+    def __init__(self, looked: Looked, top: str) -> None:
+        self._looked = looked
+        self._top = os.path.realpath(top)
+        self._known: dict[str, bool] = {}
+
+    def on_tpus(self, folder: str) -> bool:
+        """Whether the project of a folder is started on TPUs, and on nothing else."""
+        root, marked = project_root(self._looked, os.path.realpath(folder), self._top)
+        if root not in self._known:
+            said = [one for path in self._files(root, marked) for one in self._said(path)]
+            self._known[root] = bool(said) and all(said)
+        return self._known[root]
+
+    def _files(self, root: str, marked: bool) -> Iterator[str]:
+        """The YAML files and shell scripts of a project, those of its outer folders first.
+
+        Of a folder that nothing marks as a project (it may be somebody's home) only what is called
+        settings is entered.
+        """
+        folders, left = [root], _MOST_FILES
+        for folder in folders:  # grows while it is walked
+            try:
+                entries = sorted(self._looked.entries(folder), key=lambda entry: entry.name)
+            except (OSError, ValueError):
+                continue
+            for entry in entries:
+                if entry.name.startswith(".") or entry.is_symlink():
+                    continue
+                if entry.is_dir():
+                    entered = marked or _SETTINGS.match(entry.name)
+                    if entered and entry.name not in _NOT_ENTERED and len(folders) < _MOST_FOLDERS:
+                        folders.append(entry.path)
+                elif entry.name.endswith((".yaml", ".yml", ".sh")) and left:
+                    left -= 1
+                    yield join(folder, entry.name)
+
+    def _said(self, path: str) -> Iterator[bool]:
+        """For each accelerator that a file asks for, whether it is a TPU."""
+        try:
+            data = self._looked.read(path, lambda name: files.read_bytes(name, _LARGEST))
+        except OSError:
+            return
+        if _OF_MACHINES in data:
+            return
+        for found in (_LINE if path.endswith(".sh") else _SETTING).finditer(data):
+            group = found.groupdict()
+            value = (group["value"] or b"").lower()
+            if value in _TPU or group.get("tpu"):
+                yield True
+            elif value in _OTHER or group.get("other"):
+                yield False
