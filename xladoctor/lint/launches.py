@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor import files
 from xladoctor.lint.folders import join, project_root
+from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +38,8 @@ _OTHER = frozenset(
     {b"gpu", b"cuda", b"multi_gpu", b"fsdp", b"deepspeed", b"megatron_lm", b"mps", b"npu", b"hpu",
      b"xpu", b"mlu", b"musa", b"multi_npu", b"multi_xpu", b"ddp", b"multi"}
 )  # fmt: skip
+#: What Accelerate calls FSDP of torch_xla too: ``xla_fsdp.yaml``.
+_FSDP = b"fsdp"
 #: What folders of settings are called.
 _SETTINGS = re.compile(r"conf(ig)?s?$|experiments?$|hydra$")
 #: What machines are made of, and not programs: Kubernetes.
@@ -99,10 +102,11 @@ class Launches:
             return
         if _OF_MACHINES in data:
             return
+        named = called_for_tpus(path)
         for found in (_LINE if path.endswith(".sh") else _SETTING).finditer(data):
             group = found.groupdict()
             value = (group["value"] or b"").lower()
             if value in _TPU or group.get("tpu"):
                 yield True
-            elif value in _OTHER or group.get("other"):
+            elif group.get("other") or (value in _OTHER and not (value == _FSDP and named)):
                 yield False
