@@ -27,6 +27,7 @@ class Net(L.LightningModule):
         return loss
 """
 HYDRA = "_target_: lightning.Trainer\naccelerator: {}\ndevices: 8\n"
+FSDP = "distributed_type: FSDP\n"
 SETTINGS = {
     "Lightning's": ({"conf/trainer/default.yaml": HYDRA.format("tpu")}, True),
     "in quotes": ({"config.yaml": 'trainer:\n  accelerator: "tpu"  # or gpu\n'}, True),
@@ -39,8 +40,8 @@ SETTINGS = {
         {f"{one}.yaml": HYDRA.format(one) for one in ("auto", "cpu", "tpu")},
         True,
     ),
-    "FSDP of torch_xla": ({"tpu_fsdp.yaml": "distributed_type: FSDP\n", "a.yaml": "device: xla\n"}, True),
-    "FSDP of PyTorch": ({"fsdp.yaml": "distributed_type: FSDP\n", "a.yaml": "device: xla\n"}, False),
+    "FSDP of torch_xla": ({"tpu_fsdp.yaml": FSDP, "a.yaml": "device: xla\n"}, True),
+    "FSDP of PyTorch": ({"fsdp.yaml": FSDP, "a.yaml": "device: xla\n"}, False),
     "GPUs too": ({"a.yaml": HYDRA.format("tpu"), "b.yaml": HYDRA.format("gpu")}, False),
     "GPUs too, on a line": ({"a.yaml": HYDRA.format("tpu"), "run.sh": "nvidia-smi\n"}, False),
     "GPUs": ({"conf/trainer/default.yaml": HYDRA.format("gpu")}, False),
