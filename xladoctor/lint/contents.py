@@ -24,7 +24,7 @@ _ROOT = re.compile(
     r"|optimum\.(?:neuron|tpu)|neuronx_distributed|DistributedType\.(?:XLA|TPU)"
     r"|PJRT_DEVICE|XRT_TPU_CONFIG|XLA_USE_BF16|DOWNCAST_BF16"
     r"|\b(?:Single(?:Device)?)?(?:XLA|TPU)(?:FSDP|Spawn)?(?:Accelerator|Strategy)\b"
-    r"|['\"](?:tpu|neuron)(?::\d+)?['\"]|\bdef _mp_fn\("
+    r"|['\"](?:tpu|neuron)(?::\d+)?['\"]|\bdef _mp_fn\(|[=!]=\s*['\"](?:TPU|XLA|NEURON)['\"]"
     r"|\bhelp\s*=\s*['\"][^'\"\n]*\b(?:tpu|TPU)s?\b"
 )
 _SCRIPT = re.compile(r"""__name__\s*==\s*["']__main__""")

@@ -146,6 +146,16 @@ class FileModel(FileCode):
             FileModel.view(self._program, part, self.target, self.library) for part in self._linked
         ]
 
+    @functools.cached_property
+    def files_of_program(self) -> Sequence[FileModel]:
+        """The models of all files that are linted together, this one first.
+
+        A script may hand what it makes of one file to a function of another.
+        """
+        others = (part for part in self._program.parts if part is not self._part)
+        views = [FileModel.view(self._program, x, self.target, self.library) for x in others]
+        return [self, *views]
+
     def file_with(self, node: cst.CSTNode) -> FileModel:
         """The model of the file that a node stands in: this one, or another of the program.
 

@@ -33,11 +33,11 @@ _HELPERS = 3
 def collate_functions(model: FileModel) -> Iterator[Function]:
     """What makes batches for the loaders: the functions given to them, and what those call.
 
-    The loaders of linked files count too, those that are the program's own classes, and Trainers
+    The loaders of the program's other files count too, those that are its own classes, and Trainers
     of transformers, which make theirs themselves.
     """
     seen: set[Function] = set()
-    for part in (model, *model.linked):
+    for part in model.files_of_program:
         for function in part.once(_given_to_loaders):
             if function not in seen:
                 seen.add(function)
