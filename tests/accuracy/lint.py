@@ -40,16 +40,13 @@ REMOVED = frozenset(
 )
 #: Which codes may find which family of labels. A family without a rule yet counts as missed.
 CODES = {
-    "host-sync": ("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
+    "host-sync": (
+        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
+        "XLA903",
+    ),
     "host-sync-eval": (
-        "XLA101",
-        "XLA102",
-        "XLA103",
-        "XLA104",
-        "XLA105",
-        "XLA109",
-        "XLA113",
-        "XLA114",
+        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
+        "XLA903",
     ),
     "host-sync-log": (
         *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),

@@ -25,6 +25,32 @@ class Tagger(pl.LightningModule):
             several = 8
         return several * self._trainer.num_devices
 """,
+    "XLA910: an object that is asked to load": """\
+import lightning.pytorch as pl
+import torch
+
+
+class Tagger(pl.LightningModule):
+    def __init__(self, width=8):
+        super().__init__()
+        self.net = torch.nn.Linear(width, 2)
+
+    @classmethod
+    def restored(cls, path):
+        return cls.load_from_checkpoint(path)
+
+
+class Own(Tagger):
+    def load_from_checkpoint(self, path):
+        self.load_state_dict(torch.load(path))
+
+
+tagger = Tagger(16)
+tagger.load_from_checkpoint("last.ckpt")  # !XLA910
+tagger = Tagger.load_from_checkpoint("last.ckpt")
+Own().load_from_checkpoint("last.ckpt")
+pl.Trainer(accelerator="tpu").fit(tagger)
+""",
     "XLA910: a Trainer of the program's own": """\
 import pytorch_lightning as pl
 import torch_xla

@@ -80,6 +80,28 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
         yield from gone_attributes(model)
         yield from assigned_attributes(model)
         yield from _callbacks(model)
+        yield from _loaded_by_object(model)
+
+
+def _loaded_by_object(model: FileModel) -> Iterator[Problem]:
+    """``module.load_from_checkpoint(path)``: asked of the class, it gives a new module.
+
+    ``_restricted_classmethod`` in ``lightning/pytorch/utilities/model_helpers.py``.
+    """
+    for call in model.methods("load_from_checkpoint"):
+        asked = call.receiver
+        if not isinstance(asked, cst.Name) or asked.value in {"self", "cls"}:
+            continue
+        made = model.value(asked).instance
+        if made is None or not is_lightning(model, made.cls):
+            continue
+        if model.method(made.cls, "load_from_checkpoint") is None:
+            yield model.problem(
+                call.node,
+                "load_from_checkpoint makes a new module, and Lightning 2 raises TypeError if an "
+                "object is asked for it",
+                suggestion=f"{asked.value} = {made.cls.name}.load_from_checkpoint(...)",
+            )
 
 
 def _parameters(model: FileModel, owner: Class) -> Iterator[Problem]:
