@@ -582,3 +582,60 @@ def test_a_fault_is_found_in_each_spelling(name):
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_look_alike_stays_silent(name):
     assert codes(HEALTHY[name].replace("HEAD\n", HEAD)) == []
+
+
+STANDS_IN = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+def main(rows):
+    device = torch_xla.device()
+    net = torch.nn.Linear(8, 4).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, y in rows:
+        adam.zero_grad()
+        out = net(x.to(device))
+        error = out.square().mean()
+        error.backward()
+        xm.optimizer_step(adam)
+        {value}
+        history.append(score.item())
+"""
+SCORES = {
+    "a number in its place": (
+        "score = (out.argmax(-1) == 1).float().mean() if len(x) else torch.tensor(0.0)",
+        True,
+    ),
+    "a number that grows": (
+        "score = torch.zeros(1)\n        for one in out: score = score + one",
+        True,
+    ),
+    "what the host computes": ("score = out.mean() if len(x) else torch.rand(4).mean()", False),
+    "a number alone": ("score = torch.tensor(0.0)", False),
+}
+
+
+@pytest.mark.parametrize("case", SCORES)
+def test_a_number_that_stands_in_for_a_result_is_no_result(case):
+    value, read = SCORES[case]
+    program = STANDS_IN.format(value=value)
+    row = program.split("\n").index("        history.append(score.item())") + 1
+    assert ((row, "XLA101") in found(program)) is read
+
+
+ASKED = """
+import os
+from transformers import Trainer, TrainingArguments
+
+settings = TrainingArguments("out", bf16=os.environ.get("{key}", "") {asked} "{kind}", no_cuda=True)
+Trainer(net, settings, train_dataset=rows).train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "told"), [("TPU", "!=", True), ("XLA", "==", True), ("FSDP", "!=", False)]
+)
+def test_who_compares_what_it_runs_on_with_tpus_runs_on_tpus(kind, asked, told):
+    program = ASKED.format(key="ACCELERATE_DISTRIBUTED_TYPE", kind=kind, asked=asked)
+    assert ("XLA905" in {code for _, code in found(program)}) is told

@@ -12,7 +12,15 @@ from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import element_of, first_origin, flat
 from xladoctor.lint.model.dotted import dotted_text, string
-from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, on_device
+from xladoctor.lint.model.values import (
+    NUMBER,
+    STANDS_IN,
+    UNKNOWN,
+    Arguments,
+    Kind,
+    Value,
+    on_device,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,6 +105,8 @@ class TensorFunctions:
                     for keyword, value in arguments
                 ]
             made = self.evaluate(node, arguments, made_here=True)
+            if made.kind is Kind.CPU_TENSOR and _is_number(name, node):
+                made = made.but(type_name=STANDS_IN)
         return self.typed(made, name, node, arguments)
 
     def typed(self, tensor: Value, name: str, node: cst.Call, arguments: Arguments) -> Value:
@@ -131,6 +141,14 @@ class TensorFunctions:
 
 def _as_number(value: Value) -> Value:
     return NUMBER.but(local=value.local) if value.is_device_tensor else value
+
+
+def _is_number(name: str, node: cst.Call) -> bool:
+    """``torch.tensor(0.0)``, ``torch.zeros(1)``: one number, which is written there."""
+    given = node.args[0].value if node.args else None
+    if name in {"torch.tensor", "torch.as_tensor"}:
+        return isinstance(given, cst.Float | cst.Integer)
+    return name == "torch.zeros" and isinstance(given, cst.Integer) and given.value == "1"
 
 
 def _written_device(node: cst.Call) -> Kind | None:

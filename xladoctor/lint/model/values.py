@@ -210,6 +210,8 @@ def join(one: Value, other: Value) -> Value:
     return _counts_as(roads)
 
 
+#: What made a tensor of the host that holds one number, as it is written.
+STANDS_IN = "a number as a tensor"
 #: Roads stand in the order of ``Kind``.
 _RANK = {kind: rank for rank, kind in enumerate(Kind)}
 
@@ -219,10 +221,13 @@ def _counts_as(roads: tuple[Value, ...]) -> Value:
 
     A device tensor on one of the roads and a number or something unknown on the others is *likely*
     a device tensor: the read happens on that road. With a CPU tensor on another road it is unknown:
-    code that serves both is often right.
+    code that serves both is often right. But for ``torch.tensor(0.0)``, which stands in for a
+    result where there is nothing to compute.
     """
     local = any(road.local for road in roads)
-    telling = [road for road in roads if road.kind not in _SAYS_NOTHING]
+    telling = [
+        road for road in roads if road.kind not in _SAYS_NOTHING and road.type_name != STANDS_IN
+    ]
     kinds = {road.kind for road in telling}
     for better, worse in _STRONGER:
         if kinds == {better, worse}:
