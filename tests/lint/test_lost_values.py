@@ -639,3 +639,38 @@ Trainer(net, settings, train_dataset=rows).train()
 def test_who_compares_what_it_runs_on_with_tpus_runs_on_tpus(kind, asked, told):
     program = ASKED.format(key="ACCELERATE_DISTRIBUTED_TYPE", kind=kind, asked=asked)
     assert ("XLA905" in {code for _, code in found(program)}) is told
+
+
+PARTS = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+class Painter(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        painter = torch.nn.Linear(8, 8)
+        self.{adds}("painter", painter)
+        self.{adds}("error", torch.nn.MSELoss())
+    def forward(self, x):
+        return self.error(self.painter(x), x)
+    def keep(self, path):
+        torch.save({{"painter": self.painter.state_dict()}}, path)  # !XLA721
+
+def main(rows):
+    net = Painter().to(torch_xla.device())
+    adam = torch.optim.Adam(net.parameters())
+    for x in rows:
+        adam.zero_grad()
+        error = net(x)
+        error.backward()
+        xm.optimizer_step(adam)
+    net.keep("painter.pt")
+"""
+
+
+@pytest.mark.parametrize("adds", ["add_module", "register_module"])
+def test_a_module_has_the_parts_that_it_adds_by_name(adds):
+    program = PARTS.format(adds=adds)
+    told = {(row, code) for row, code in found(program) if code == "XLA721"}
+    assert told == marks(program)

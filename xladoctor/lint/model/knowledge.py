@@ -67,6 +67,8 @@ PICKS = frozenset({"random.choice", "random.choices", "random.sample"})
 PARAMETER = "torch.nn.Parameter"
 #: Methods by which a module takes a tensor that is moved with it.
 REGISTERS = frozenset({"register_buffer", "register_parameter"})
+#: Methods by which a module is given a part: ``self.add_module("head", nn.Linear(8, 2))``.
+ADDS_MODULE = frozenset({"add_module", "register_module"})
 #: Methods by which a module is given a function to run with each of its passes.
 FORWARD_HOOK, BACKWARD_HOOK = "register_forward_hook", "register_full_backward_hook"
 MODULE_HOOKS = frozenset({FORWARD_HOOK, BACKWARD_HOOK, "register_forward_pre_hook"})
@@ -77,7 +79,7 @@ PARTS_OF_MODELS = frozenset({"modules", "named_modules", "children", "named_chil
 #: Methods that give its parameters or buffers.
 TENSORS_OF_MODELS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
 #: All of these methods.
-OF_MODELS = REGISTERS | PARTS_OF_MODELS | TENSORS_OF_MODELS
+OF_MODELS = REGISTERS | ADDS_MODULE | PARTS_OF_MODELS | TENSORS_OF_MODELS
 #: Classes of averaged models by their names.
 AVERAGE_NAME = patterns.lazy(r"EMA|Ema(?![a-z])|Averaged?Model|MovingAverage|Polyak|Teacher")
 #: Attributes of a model that are the model within, or a part of it.

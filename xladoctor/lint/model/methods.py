@@ -196,6 +196,12 @@ class MethodEvaluator:
         """What a model gives of itself: its modules, its parameters; a buffer that it takes."""
         if name in know.REGISTERS:
             return self._registered(node, receiver.instance, arguments)
+        if name in know.ADDS_MODULE:
+            written = node.args[0].value if node.args else None
+            part = string(written) if isinstance(written, cst.SimpleString) else None
+            if isinstance(part, str) and receiver.instance is not None and len(arguments) > 1:
+                self._flow.memory.store(receiver.instance, part, arguments[1][1])
+            return NUMBER
         named = name.startswith("named")
         if name in know.TENSORS_OF_MODELS:
             return _tensors_of(receiver, node, named=named)
