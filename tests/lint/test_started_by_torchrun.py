@@ -92,3 +92,39 @@ def test_a_model_that_is_split_over_cores_has_a_process_on_each():
     program = SPLIT.format(parts=2, shown="  # !XLA401", saved="  # !XLA406")
     assert told(program) == marks(program)
     assert told(SPLIT.format(parts=1, shown="", saved="")) == set()
+
+
+JOINS = """
+import argparse
+import torch
+import torch.distributed as dist
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_backend
+
+
+{decorator}
+def teach(net, batches):
+    dist.init_process_group("xla")
+    device = torch_xla.device()
+    net = net.to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in batches:
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(optimizer)
+        torch_xla.sync()
+
+
+def whole(net, batches):
+    print("begins"){mark}
+    teach(net, batches)
+"""
+
+
+@pytest.mark.parametrize(
+    ("decorator", "mark"),
+    [("", "  # !XLA401"), ("@torch.enable_grad()", "  # !XLA401"), ("@cluster.task(cores=8)", "")],
+)
+def test_what_calls_the_function_that_joins_runs_on_each_core_too(decorator, mark):
+    text = JOINS.format(decorator=decorator, mark=mark)
+    assert told(text) == set(marks(text))

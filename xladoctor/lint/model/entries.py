@@ -70,6 +70,7 @@ class Entries:
                 found.append(Entry(by_ignite, call))
             elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
                 found.append(Entry(self._graph.home[call], call))
+                found.extend(self._joined_through(call))
         if not found:
             found.extend(self._of_accelerate())
         if not found:
@@ -352,6 +353,31 @@ class Entries:
         if isinstance(method, cst.SimpleString):
             return str(string(method)).startswith("xla:")
         return isinstance(backend, cst.Name | cst.Attribute) and self._knows_backend(call)
+
+    def _joined_through(self, join: cst.Call) -> Iterator[Entry]:
+        """What calls the function that joins a process group: ``setup()``, and then the training.
+
+        A launcher has started each process with the whole script. A decorator may start the cores
+        by itself (``@env.task``): then it is one process that calls the function.
+        """
+        queue = [self._graph.home[join]]
+        seen = set(queue)
+        for function in queue:
+            if function is None or not all(map(self._is_harmless, function.decorators)):
+                continue
+            for caller in self._flow.callers(function):
+                home = self._graph.home[caller]
+                if home not in seen and (
+                    home is not None or self._tree.module_of(caller) in self._scripts
+                ):
+                    seen.add(home)
+                    queue.append(home)
+                    yield Entry(home, join if home is not None else caller)
+
+    def _is_harmless(self, decorator: cst.BaseExpression) -> bool:
+        """``@staticmethod``, ``@torch.no_grad()``: it starts no processes."""
+        asked = decorator.func if isinstance(decorator, cst.Call) else decorator
+        return (self._names.resolve(asked) or "").partition(".")[0] in {"builtins", "torch"}
 
     def _knows_backend(self, call: cst.Call) -> bool:
         """Whether the file of a call imports XLA's backend of ``torch.distributed``."""
