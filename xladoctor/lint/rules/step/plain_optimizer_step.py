@@ -20,6 +20,7 @@ from xladoctor.lint.rules._protocol import (
     reduces_gradients,
     steps_optimizer,
 )
+from xladoctor.lint.rules._scaled_steps import scaled_steps
 from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._writes import written_path
 
@@ -48,6 +49,7 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
         return
     if any(_keeps_its_own(part) for part in (model, *model.linked)):
         return
+    yield from scaled_steps(model)
     for call in model.methods("step"):
         entry = model.on_every_core(call.node) if steps_optimizer(model, call) else None
         if entry is None or model.master_only(call.node) is not None or _is_reduced(model, call):
