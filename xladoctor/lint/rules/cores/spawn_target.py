@@ -13,6 +13,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._arity import items_of, misfit, takes_any
 from xladoctor.lint.rules._cores import is_main, starts_anew
 from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._locked import locked
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def spawn_target(model: FileModel) -> Iterator[Problem]:
     launched = sorted(WITHOUT_NUMBER) if model.is_xla else ()
     for call in model.calls(_SPAWN, _LAUNCH, *launched):
         problem = _of_target(model, call)
+        yield from _locks(model, call) if call.name == _SPAWN else ()
         if problem is not None:
             yield problem
         elif _comes_again(model, call):
@@ -41,6 +43,19 @@ def spawn_target(model: FileModel) -> Iterator[Problem]:
                 "for it is still starting",
                 suggestion='if __name__ == "__main__": around it',
             )
+
+
+def _locks(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """``xmp.spawn(train, args=(WRAPPED,))``."""
+    for one in locked(model, call):
+        yield model.problem(
+            one.given,
+            f"the processes are given a copy of this, and the lock of its {one.which} cannot be "
+            "copied, also where they are forked: RuntimeError",
+            suggestion="make it at the top of the file, where the function that runs on the cores "
+            "finds it; or leave it out",
+            related=[model.place(one.made, "made here")],
+        )
 
 
 def _of_target(model: FileModel, call: CallSite) -> Problem | None:

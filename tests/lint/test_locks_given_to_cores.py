@@ -1,0 +1,63 @@
+"""Objects with a lock that are given to the cores. ``# !XLA408`` marks what has to be found."""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import marks, rows
+
+START = """
+import argparse
+import types
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def work(index, given):
+    return given.net.to(torch_xla.device())
+
+
+def begin(net, options):
+    lock = xmp.MpSerialExecutor()
+    wrapped = xmp.MpModelWrapper(net)
+    {before}
+    xmp.spawn(work, args=({given},){how}){mark}
+    {behind}
+
+
+if __name__ == "__main__":
+    begin(None, argparse.Namespace())
+"""
+MARK = "  # !XLA408"
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "how"),
+    [
+        ("pass", "wrapped", ', start_method="fork"'),
+        ("pass", "lock", ""),
+        ("pass", "xmp.MpModelWrapper(net)", ""),
+        ("options.net = wrapped", "options", ""),
+        ('options["net"] = xmp.MpModelWrapper(net)', "options", ""),
+        ('options = {"net": wrapped, "lr": 0.1}', "options", ""),
+        ("options = types.SimpleNamespace(net=wrapped)", "options", ""),
+        ("pass", "argparse.Namespace(lock=lock)", ""),
+    ],
+)
+def test_what_cannot_be_copied(before, given, how):
+    program = START.format(before=before, given=given, how=how, behind="pass", mark=MARK)
+    assert [(row, "XLA408") for row in rows(program, "XLA408")] == sorted(marks(program))
+
+
+@pytest.mark.parametrize(
+    ("before", "given", "how", "behind"),
+    [
+        ("pass", "wrapped", ", nprocs=1", "pass"),
+        ("pass", "options", "", "options.net = wrapped"),
+        ("options.net = net", "options", "", "pass"),
+        ("options = load()", "options", "", "pass"),
+        ("other = options; other.size = 3", "other", "", "pass"),
+    ],
+)
+def test_what_can(before, given, how, behind):
+    program = START.format(before=before, given=given, how=how, behind=behind, mark="")
+    assert rows(program, "XLA408") == []
