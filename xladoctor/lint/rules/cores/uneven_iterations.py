@@ -14,6 +14,7 @@ from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import ends_the_run
+from xladoctor.lint.rules._flags_of_master import set_on_master
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
@@ -168,8 +169,10 @@ def _leaves(
         clock = _asks_clock(model, guard.test)
         signal = asks_signal(model, guard.test)
         of_core = value.local or guard.master is not None or clock or own_norm(model, guard)
+        of_master = set_on_master(model, guard.test, loop)
+        setter = signal or of_master
         empty = _lacks_batch(loop, node, guard)
-        apart = bool(of_core) or signal is not None
+        apart = bool(of_core) or setter is not None
         if guard.node in inside | told or not (apart or empty) or ends_the_run(model, guard, node):
             continue
         told.add(guard.node)
@@ -185,7 +188,7 @@ def _leaves(
             else "decide on a value that is equal on all cores: xm.all_reduce(xm.REDUCE_MAX, flag)",
             related=[
                 model.place(guard.written, _why_apart(clock=clock, signal=signal is not None)),
-                *([model.place(signal, "sets it, in each process")] if signal is not None else []),
+                *([model.place(setter, _who_sets(signal))] if setter is not None else []),
                 model.place(meetings[-1].node, "where all cores have to meet"),
                 loop_place(model, loop),
             ],
@@ -200,6 +203,10 @@ def _why_apart(*, clock: bool, signal: bool) -> str:
     if signal:
         return "set by a signal, which comes to each process in another step"
     return "may be true on one core and false on another"
+
+
+def _who_sets(signal: cst.CSTNode | None) -> str:
+    return "sets it, on the master core alone" if signal is None else "sets it, in each process"
 
 
 def _meet_behind(model: FileModel, loop: Loop, node: cst.CSTNode, meetings: list[CallSite]) -> bool:
