@@ -99,6 +99,8 @@ OF_TRAINERS = frozenset(
 TRAINER_STEPS = frozenset(
     {"compute_loss", "training_step", "_training_step", "_maybe_log_save_evaluate"}
 )
+#: What it gives ``compute_loss`` first.
+GIVEN_TO_LOSS = ("model", "inputs")
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Methods of a Trainer that it leaves out on XLA devices, where it writes by ``_save_tpu``.
 NOT_ON_XLA = frozenset({"_save"})

@@ -133,8 +133,21 @@ class Hooks:
         if cls not in self._trainers:  # asked of every call of a method
             own = (one.methods for one in (cls, *self._classes.above(cls)))
             copy = frameworks.OF_TRAINERS.issubset(itertools.chain.from_iterable(own))
-            self._trainers[cls] = copy or self.inherits(cls, frameworks.TRAINERS)
+            known = copy or self.inherits(cls, frameworks.TRAINERS)
+            self._trainers[cls] = known or self._extends_unread_trainer(cls)
         return self._trainers[cls]
+
+    def _extends_unread_trainer(self, cls: Class) -> bool:
+        """``class ShortTrainer(BaseTrainer)`` of a file nobody has read, by its ``compute_loss``.
+
+        That takes what the Trainer of transformers gives it: the model, and then the batch.
+        """
+        method = cls.methods.get("compute_loss")
+        return (
+            method is not None
+            and tuple(method.parameters[1:3]) == frameworks.GIVEN_TO_LOSS
+            and any(base.endswith("Trainer") for base in self.bases(cls))
+        )
 
     def is_module(self, cls: Class) -> bool:
         """Whether its objects are models."""
