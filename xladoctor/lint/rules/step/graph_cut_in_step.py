@@ -11,6 +11,7 @@ from xladoctor.lint.model import Function, Kind, LoopKind, OnXla
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -21,11 +22,21 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 
+_ENDS = ("torch_xla.core.xla_model.mark_step", "torch_xla.sync")
+_CUT = (
+    "the graph ends between the forward and the backward pass: whatever the backward pass needs "
+    "becomes an output of the one graph and an input of the other, and nothing is fused or freed "
+    "across them"
+)
+_ONCE = "end the graph once per step, after the optimizer"
+
+
 @rule("XLA319")
 def graph_cut_in_step(model: FileModel) -> Iterator[Problem]:
     """Find ends of the graph behind the model's call and before ``backward`` in step loops."""
     if not model.is_xla:
         return
+    yield from _in_loss_of_trainer(model)
     seen: set[cst.CSTNode] = set()
     for event in model.effects.of(Effect.BACKWARD):
         loop = costly_loop(model, event.node)
@@ -42,16 +53,52 @@ def graph_cut_in_step(model: FileModel) -> Iterator[Problem]:
             seen.add(end)
             yield model.problem(
                 end,
-                "the graph ends between the forward and the backward pass: whatever the backward "
-                "pass needs becomes an output of the one graph and an input of the other, and "
-                "nothing is fused or freed across them",
-                suggestion="end the graph once per step, after the optimizer",
+                _CUT,
+                suggestion=_ONCE,
                 related=[
                     model.place(forward.node, "the forward pass"),
                     model.place(event.node, "its backward pass"),
                     loop_place(model, loop),
                 ],
             )
+
+
+def _in_loss_of_trainer(model: FileModel) -> Iterator[Problem]:
+    """``xm.mark_step()`` in the ``compute_loss`` of a Trainer, which then goes backward itself."""
+    for end in model.calls(*_ENDS):
+        loop = costly_loop(model, end.node)
+        within = loop.function if loop is not None and loop.implicit else None
+        owner = within.owner if within is not None else None
+        if loop is None or within is None or owner is None or within.name != "compute_loss":
+            continue
+        if not model.is_trainer(owner) or not _only_on_xla(model, end):
+            continue
+        forward = next(
+            (
+                call
+                for call in model.calls_of(end.function)
+                if in_order(model, call.node, end.node)
+                and call.node is not end.node
+                and _runs_model(model, call)
+                and _learns(model, call)
+            ),
+            None,
+        )
+        if forward is not None:
+            yield model.problem(
+                end.node,
+                _CUT,
+                suggestion=_ONCE,
+                related=[
+                    model.place(forward.node, "the forward pass"),
+                    model.place(within.node, "the Trainer takes the gradient of what this returns"),
+                ],
+            )
+
+
+def _only_on_xla(model: FileModel, end: CallSite) -> bool:
+    """``if is_torch_xla_available():`` around the end of a graph says nothing more."""
+    return all(guard.runs is OnXla.YES for guard in model.guards(end.node))
 
 
 def _forward(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
@@ -153,7 +200,7 @@ def _runs_model(model: FileModel, call: CallSite) -> bool:
     if call.method == "compute_loss" and owner is not None:
         # A Trainer's own, or one that gives back the outputs too where it is asked for them.
         return model.is_trainer(owner)
-    if not isinstance(call.target, Function) or not model.value(call.node).is_device_tensor:
+    if not isinstance(call.target, Function) or not model.value(call.node).holds_device_tensor:
         return False
     inner = model.reached(call.target.node)
     return any(model.value(x.node.func).kind is Kind.MODEL and _learns(model, x) for x in inner)
