@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _DEPTH = 3
 #: How many calls deep a node may stand in what a loop runs.
 _CHAIN = 6
+#: Lines of a method that a subclass has to write: its text, and ``raise NotImplementedError``.
+_SHORT = 2
+_TEXT = (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)
 
 
 class CallGraph:
@@ -85,6 +88,9 @@ class CallGraph:
         target = self._flow.target(call)
         if isinstance(target, Class):
             return self._flow.classes.method(target, "__init__")
+        if target is not None and _is_left_open(target):
+            # ``self.train_step(batch)`` of a base class: a subclass says what it does.
+            return next((one for one in self.runs(call) if not _is_left_open(one)), target)
         return target
 
     def reached(self, node: cst.CSTNode) -> Sequence[cst.Call]:
@@ -104,3 +110,16 @@ class CallGraph:
             found.update(dict.fromkeys(frontier))
             seen |= targets
         return sorted(found, key=self._tree.order.__getitem__)
+
+
+def _is_left_open(function: Function) -> bool:
+    """Whether a method does nothing, or raises: ``raise NotImplementedError``, ``pass``."""
+    body = function.node.body
+    if function.owner is None or not isinstance(body, cst.IndentedBlock) or len(body.body) > _SHORT:
+        return False
+    return all(
+        isinstance(part, cst.Pass | cst.Raise)
+        or (isinstance(part, cst.Expr) and isinstance(part.value, _TEXT))
+        for line in body.body
+        for part in (line.body if isinstance(line, cst.SimpleStatementLine) else [line])
+    )
