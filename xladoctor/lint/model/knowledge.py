@@ -253,6 +253,11 @@ LOSS_NAME = patterns.lazy(
 MODEL_NAME = patterns.lazy(
     r"(^|_)(model|net|network|generator|discriminator|backbone)(_?[a-z]?\d?|_ema)$", re.IGNORECASE
 )
+#: What moves batches to the device and ends a graph for each.
+DEVICE_LOADERS = frozenset(
+    f"torch_xla.distributed.parallel_loader.{name}"
+    for name in ("MpDeviceLoader", "PerDeviceLoader")
+)
 DEVICE_LOADER_NAME = patterns.lazy(
     r"(^|_)(para|parallel|device|xla|tpu|mp)_?([a-z]+_)*(data_?)?loader", re.IGNORECASE
 )

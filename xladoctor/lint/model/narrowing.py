@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model.conditions import asked_for_none, meant
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import DEVICE_LOADERS
 from xladoctor.lint.model.values import NOTHING, NUMBER, UNKNOWN, Kind, join, likely, of_type
 
 if TYPE_CHECKING:
@@ -57,6 +58,16 @@ class Narrowing:
         """``x["a"]`` of ``torch.is_tensor(x["a"])``: what is no tensor where that is not so."""
         asks = isinstance(test, cst.Call) and bool(test.args) and self._says_tensor(test)
         return test.args[0].value if asks and isinstance(test, cst.Call) else None
+
+    def said_loader(self, test: cst.BaseExpression) -> cst.Name | cst.Attribute | None:
+        """``loader`` of ``isinstance(loader, pl.MpDeviceLoader)``."""
+        if not isinstance(test, cst.Call) or len(test.args) != 2:
+            return None
+        if self._names.resolve(test.func) != "builtins.isinstance":
+            return None
+        held, asked = (argument.value for argument in test.args)
+        is_one = self._names.resolve(asked) in DEVICE_LOADERS
+        return held if is_one and isinstance(held, cst.Name | cst.Attribute) else None
 
     def _says_tensor(self, test: cst.Call) -> bool | None:
         """What a test of a type says of an object if it holds: a tensor, none, or neither."""

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.evaluate import Evaluator
     from xladoctor.lint.model.flow import Flow
 
+#: Kinds of what a program says itself that it is a device loader.
+_MAY_BE_LOADER = frozenset({Kind.UNKNOWN, Kind.LOADER, Kind.OBJECT})
+
 
 class Statements:
     """Runs statements in a frame.
@@ -149,6 +152,9 @@ class Statements:
 
     def _assert(self, node: cst.Assert, frame: Frame) -> None:
         self._evaluator.evaluate(node.test, frame)
+        said = self.narrowing.said_loader(node.test)
+        if said is not None and self._evaluator.evaluate(said, frame).kind in _MAY_BE_LOADER:
+            self.assign(said, Value(Kind.DEVICE_LOADER), frame)
 
     def _raise(self, node: cst.Raise, frame: Frame) -> None:
         self._evaluator.inside(node, frame)
