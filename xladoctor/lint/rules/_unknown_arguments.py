@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor import catalogue
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules._api import version
 from xladoctor.lint.rules._constants import class_values
 from xladoctor.lint.rules._given import entries, given
@@ -42,7 +43,7 @@ def unknown_arguments(model: FileModel) -> Iterator[Problem]:
     newest = version(catalogue.table("parameters")["torch_xla"])[:2]
     for call in model.calls():
         made = _known(model, call)
-        if made is None:
+        if made is None or _is_other(model, call, made):
             continue
         for name, value in _given(model, call).items():
             if name in _parameters()[made]:
@@ -52,6 +53,14 @@ def unknown_arguments(model: FileModel) -> Iterator[Problem]:
                 continue
             if not tolerated(model, call.node) and not is_caught(model, call.node, _CATCH):
                 yield _problem(model, call, made, name, value)
+
+
+def _is_other(model: FileModel, call: CallSite, made: str) -> bool:
+    """``FSDP(net, ...)`` in ``else`` of ``if xm:``, where the import of torch_xla has failed.
+
+    The name is that of the import in its place: ``except ImportError: from torch ... import FSDP``.
+    """
+    return made.startswith("torch_xla.") and model.on_xla(call.node) is OnXla.NO
 
 
 def _lost(made: str, name: str) -> Mapping[str, str] | None:
