@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.settings import Settings
 from xladoctor.lint.model.syntax import walk
-from xladoctor.lint.model.taken import taken
+from xladoctor.lint.model.taken import taken, targets
 from xladoctor.lint.model.turns import (
     at_end,
     both_sides,
@@ -182,11 +182,36 @@ class Schedules:
 
     def _is_turn(self, count: cst.BaseExpression, one: cst.BaseExpression) -> bool:
         """``step == profile_step``: the count of a loop, and what it does not change."""
+        if isinstance(count, cst.Attribute):
+            return self._is_counted(count) and self._is_fixed(one)
         if not isinstance(count, cst.Name) or not isinstance(one, cst.Name | cst.Attribute):
             return False
         around = (n for n in self._tree.ancestors(count) if isinstance(n, cst.For | cst.While))
         loop = next((node for node in around if self._is_counter(count.value, node)), None)
         return loop is not None and not names_in(one) & bound_in(loop)
+
+    def _is_counted(self, count: cst.Attribute) -> bool:
+        """``self.state.global_step``, which something counts up: ``state.global_step += 1``."""
+        name = count.attr.value
+        return not _STEPS.isdisjoint(words(name)) and any(
+            isinstance(line.target, cst.Attribute)
+            and line.target.attr.value == name
+            and _one(line.value)
+            for line in self._tree.nodes(cst.AugAssign)
+        )
+
+    def _is_fixed(self, node: cst.BaseExpression) -> bool:
+        """``self.config.profile_step``, which nothing sets but where its object is made."""
+        if not isinstance(node, cst.Attribute):
+            return False
+        setting = (
+            line
+            for line in self._tree.nodes(cst.Assign, cst.AugAssign)
+            for target in targets(line)
+            if isinstance(target, cst.Attribute) and target.attr.value == node.attr.value
+        )
+        homes = (self._tree.function_of(line) for line in setting)
+        return all(home is not None and home.name == "__init__" for home in homes)
 
     def _is_counter(self, name: str, loop: cst.For | cst.While) -> bool:
         """Whether a name counts the turns of a loop: also ``while True: ...; step += 1``."""
