@@ -10,6 +10,7 @@ from xladoctor.lint.rules._batches import is_known, moved_by_hand
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._protocol import compiles
 from xladoctor.lint.rules._reads import loop_place, not_here
+from xladoctor.lint.rules._windows import unrolled_windows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +24,10 @@ _NEXT = "builtins.next"
 @rule("XLA212")
 def huge_graph(model: FileModel) -> Iterator[Problem]:
     """Find ``if (i + 1) % n == 0: torch_xla.sync()`` as all that ends a step loop's graph."""
-    if not model.is_xla or model.led_by or compiles(model):
+    if not model.is_xla or compiles(model):
+        return
+    yield from unrolled_windows(model)
+    if model.led_by:
         return
     for loop in model.loops:
         if loop.kind is not LoopKind.STEP or loop.implicit or not _ends_nothing(model, loop):
