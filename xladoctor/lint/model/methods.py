@@ -198,9 +198,9 @@ class MethodEvaluator:
             return self._registered(node, receiver.instance, arguments)
         if name in know.ADDS_MODULE:
             written = node.args[0].value if node.args else None
-            part = string(written) if isinstance(written, cst.SimpleString) else None
-            if isinstance(part, str) and receiver.instance is not None and len(arguments) > 1:
-                self._flow.memory.store(receiver.instance, part, arguments[1][1])
+            own = string(written) if isinstance(written, cst.SimpleString) else None
+            if isinstance(own, str) and receiver.instance is not None and len(arguments) > 1:
+                self._flow.memory.store(receiver.instance, own, arguments[1][1])
             return NUMBER
         named = name.startswith("named")
         if name in know.TENSORS_OF_MODELS:
