@@ -61,3 +61,19 @@ def test_what_cannot_be_copied(before, given, how):
 def test_what_can(before, given, how, behind):
     program = START.format(before=before, given=given, how=how, behind=behind, mark="")
     assert rows(program, "XLA408") == []
+
+
+@pytest.mark.parametrize(("method", "mark"), [("", MARK), (', start_method="fork"', MARK)])
+def test_an_inner_function_that_is_forked_is_pickled_too(method, mark):
+    program = f"""
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def begin(net):
+    def work(index):
+        return net.to(torch_xla.device())
+
+    xmp.spawn(work{method}){mark}
+"""
+    assert [(row, "XLA408") for row in rows(program, "XLA408")] == sorted(marks(program))

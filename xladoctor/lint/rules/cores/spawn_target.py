@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _SPAWN = "torch_xla.distributed.xla_multiprocessing.spawn"
 _LAUNCH = "torch_xla.launch"
+#: First release in which PJRT alone starts the processes.
+_PJRT = (2, 1)
 #: Names of what may well be a tuple of arguments.
 _OF_ARGUMENTS = frozenset({"args", "arguments", "fn_args", "mp_args", "spawn_args", "train_args"})
 
@@ -167,5 +169,14 @@ def _bare(target: cst.BaseExpression) -> bool:
 
 
 def _pickled(model: FileModel, call: CallSite) -> bool:
-    """Whether processes are started anew, which pickles what they run."""
-    return call.name == _SPAWN and starts_anew(model, call)
+    """Whether there are processes, forked ones too: an executor pickles what they run.
+
+    Measured on torch_xla 2.9.0. Before PJRT, forked processes inherited it.
+    """
+    if call.name != _SPAWN or call.has_star:
+        return False
+    nprocs, method = call.argument(2, "nprocs"), call.argument(5, "start_method")
+    if nprocs is not None and model.literal(nprocs) == 1:
+        return False
+    how = "spawn" if method is None else model.literal(method)
+    return how == "spawn" or (how == "fork" and model.target >= _PJRT)
