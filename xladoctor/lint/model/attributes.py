@@ -106,8 +106,9 @@ class Attributes:
         if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
             return attribute_of(holder, name)
         objects = self._flow.classes.objects(holder) or self._flow.classes.named(holder)
-        held = [self._stored(one, node) for one in objects]
-        known = [value for value in held if value is not None]
+        held = [(one, self._stored(one, node)) for one in objects]
+        taken = self._flow.backends.taken(objects)
+        known = [value for one, value in held if value is not None and one in taken]
         if known:
             stored = self._placed(holder, functools.reduce(join, known), frame)
             if stored.kind is not Kind.UNKNOWN:

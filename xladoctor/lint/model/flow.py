@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.backends import Backends
 from xladoctor.lint.model.belief import Belief
 from xladoctor.lint.model.classes import Classes
 from xladoctor.lint.model.evaluate import Evaluator
@@ -83,6 +84,7 @@ class Flow:
         self._now = Running(tree)
         self._runs = Runs()
         self.classes = Classes(tree, names)
+        self.backends = Backends(tree, names, self.classes)
         self.belief = Belief(tree, names, xla, self._now)
         self.memory = Memory(self._now, self._runs, names, self.classes)
         self._recorded: dict[cst.CSTNode, Value] = {}  # by the run that is under way

@@ -155,13 +155,19 @@ class MethodEvaluator:
     def _of_one_of(
         self, node: cst.Call, name: str, receiver: Value, arguments: Arguments
     ) -> Value | None:
-        """``callback.on_step(self)`` of one of several objects: the method of each of them."""
+        """``callback.on_step(self)`` of one of several objects: the method of each of them.
+
+        It gives what that of the object gives which is taken on XLA devices.
+        """
+        objects = self._flow.classes.objects(receiver)
+        taken = self._flow.backends.taken(objects)
         results = []
-        for instance in self._flow.classes.objects(receiver):
+        for instance in objects:
             method = self._flow.classes.method(instance.cls, name)
             if method is not None:
                 bound = Value(Kind.FUNCTION, certain=True, function=method, instance=instance)
-                results.append(self._calls.enter(node, method, bound, arguments))
+                result = self._calls.enter(node, method, bound, arguments)
+                results += [result] if instance in taken else []
         return functools.reduce(join, results) if results else None
 
     def _by_name(self, node: cst.Call, name: str, receiver: Value, arguments: Arguments) -> Value:

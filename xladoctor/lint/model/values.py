@@ -146,11 +146,18 @@ class Value:
     def holds_device_tensor(self) -> bool:
         """A device tensor, or a container of them, on each road that says something."""
         if self.kind is Kind.UNKNOWN and self.roads:
-            telling = [road for road in self.roads if road.kind not in _SAYS_NOTHING]
+            telling = [road for road in self.roads if not road.is_blank]
             return bool(telling) and all(road.holds_device_tensor for road in telling)
         if self.kind is Kind.CONTAINER:
             return any(value.holds_device_tensor for value in self.inner)
         return self.is_device_tensor
+
+    @property
+    def is_blank(self) -> bool:
+        """Says nothing beside other roads: unknown, a number, a container of what is unknown."""
+        if self.kind is Kind.CONTAINER:
+            return bool(self.inner) and all(value == UNKNOWN for value in self.inner)
+        return self.kind in _SAYS_NOTHING
 
     @property
     def is_loader(self) -> bool:
