@@ -168,3 +168,38 @@ def test_values_of_one_core_in_a_dictionary():
     assert told == marks(NAMED)
     plateau = [row for row, code in found(NAMED) if code == "XLA419"]
     assert plateau == [min(row for row, _ in marks(NAMED))]
+
+
+#: What the Trainer's own options count is any number, until the program says which.
+BROUGHT = """
+import argparse
+import torch
+import pytorch_lightning as pl
+class Painter(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(8, 8)
+    def draw(self, count):
+        return self.net(torch.randn(count, 8, device=self.device))  {mark}
+    def training_step(self, batch, index):
+        return (self.draw(len(batch)) - batch).square().mean()
+parser = argparse.ArgumentParser()
+parser = pl.Trainer.add_argparse_args(parser)
+{more}
+args = parser.parse_args()
+trainer = pl.Trainer(tpu_cores=args.tpu_cores, devices=args.devices)
+trainer.fit(Painter())
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("parser.add_argument('--rounds', type=int)", True),
+        ("parser.set_defaults(devices=1)", False),
+        ("parser.add_argument('--devices', default=1)", False),
+    ],
+)
+def test_options_that_the_trainer_brings(more, told):
+    program = BROUGHT.format(more=more, mark="# !XLA434" if told else "")
+    assert {one for one in found(program) if one[1] == "XLA434"} == marks(program)

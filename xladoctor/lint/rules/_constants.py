@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 #: Parsers that make objects of the classes that they are given, of what the command line says.
 PARSERS = ("transformers.HfArgumentParser", "trl.TrlParser", "trl.H4ArgumentParser")
+#: What adds the settings of Lightning's Trainer to a program's options, and which count devices.
+_BRINGS = "lightning.pytorch.Trainer.add_argparse_args"
+_TRAINER_BRINGS = frozenset({"devices", "tpu_cores"})
 
 
 def constant(model: FileModel, node: cst.BaseExpression) -> object:
@@ -102,9 +105,16 @@ def is_required(model: FileModel, node: cst.BaseExpression) -> bool:
 
 
 def is_number_option(model: FileModel, node: cst.BaseExpression) -> bool:
-    """Whether ``args.cores`` is any number that somebody gives: ``type=int``, and no default."""
+    """Whether ``args.cores`` is any number that somebody gives: ``type=int``, and no default.
+
+    Such are the options that Lightning's Trainer brings, until the program sets a default.
+    """
     if not isinstance(node, cst.Attribute) or not _are_settings(node.value):
         return False
+    if node.attr.value in _TRAINER_BRINGS and any(True for _ in model.calls(_BRINGS)):
+        own = (name for name, _ in _options(model))
+        defaults = (call.keywords for call in model.methods("set_defaults"))
+        return not any(node.attr.value in names for names in (set(own), *defaults))
     said = [call.keywords for name, call in _options(model) if name == node.attr.value]
     return bool(said) and all(
         "choices" not in one
