@@ -11,7 +11,7 @@ import libcst as cst
 from xladoctor import catalogue, patterns
 from xladoctor.lint.model import Function
 from xladoctor.lint.model.dotted import last_name
-from xladoctor.lint.rules._sources import the_source
+from xladoctor.lint.rules._sources import sources, the_source
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
@@ -193,15 +193,25 @@ def _with_item(model: FileModel, target: cst.CSTNode | None) -> cst.WithItem | N
 
 
 def _says_what(model: FileModel, path: cst.BaseExpression) -> bool:
-    """``"out.png"``, ``f"{step}.png"``, ``os.path.join(folder, "out.png")``."""
+    """``"out.png"``, ``f"{step}.png"``, ``os.path.join(folder, "out.png")``, ``name + ".png"``.
+
+    Also ``folder / "out.png"``, ``"%d.png" % step``, ``"{}.png".format(step)``.
+    """
     if isinstance(path, cst.Call) and model.name(path.func) == "os.path.join" and path.args:
         return _says_what(model, path.args[-1].value)
+    if isinstance(path, cst.Call) and isinstance(path.func, cst.Attribute):
+        written = path.func.value
+        if path.func.attr.value == "format" and isinstance(written, cst.SimpleString):
+            return _says_what(model, written)
+    if isinstance(path, cst.BinaryOperation):
+        shaped = isinstance(path.operator, cst.Modulo)
+        return _says_what(model, path.left if shaped else path.right)
     if isinstance(path, cst.FormattedString):
         last = path.parts[-1] if path.parts else None
         return isinstance(last, cst.FormattedStringText) and bool(_KIND.search(last.value))
-    made = the_source(model, path)
-    if made is not path:
-        return _says_what(model, made)
+    made = [one for one in sources(model, path) or () if one is not path]
+    if made:
+        return all(_says_what(model, one) for one in made)
     text = model.literal(path)
     return isinstance(text, str) and bool(_KIND.search(text))
 
