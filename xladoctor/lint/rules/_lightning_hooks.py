@@ -73,6 +73,21 @@ def _runs(model: FileModel, owner: Class, function: Function) -> bool:
     return _LIGHTNINGS.match(function.name) is not None or _is_part(model, function)
 
 
+def left_to_scripts(model: FileModel, function: Function | None) -> bool:
+    """``def draw_frames(self, seeds)`` of a module: no hook, and nothing in the program names it.
+
+    Another script calls it, of a module that no Trainer has moved: it may be anywhere.
+    """
+    while function is not None and function.owner is None:
+        function = function.outer
+    if function is None or function.owner is None or not is_lightning(model, function.owner):
+        return False
+    if _LIGHTNINGS.match(function.name) is not None or _is_part(model, function):
+        return False
+    # A callback calls it of ``pl_module``, in a file that this one does not import.
+    return not any(call.method == function.name for call in model.program.sites.values())
+
+
 def _is_part(model: FileModel, function: Function) -> bool:
     """Whether methods may call a method: not one that a script asks for, or nothing names."""
     callers = model.callers(function)

@@ -11,6 +11,7 @@ from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.rules._exact import same_name
+from xladoctor.lint.rules._lightning_hooks import left_to_scripts
 from xladoctor.lint.rules._never_given import asked_by_nobody
 from xladoctor.lint.rules._sources import of_parameter
 from xladoctor.lint.words import words
@@ -39,6 +40,14 @@ def costly_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
     if model.in_step_closure(node) and not model.in_step_closure(loop.node):
         return None
     return None if model.throttled(node) else loop
+
+
+def waiting_loop(model: FileModel, node: cst.CSTNode) -> Loop | None:
+    """The same for what does nothing but read: not where only other scripts draw pictures."""
+    loop = costly_loop(model, node)
+    if loop is None or loop.kind is not LoopKind.EVAL:
+        return loop
+    return None if left_to_scripts(model, model.function_of(node)) else loop
 
 
 def not_here(model: FileModel, node: cst.CSTNode) -> bool:

@@ -14,7 +14,7 @@ from xladoctor.lint.rewrites.kept import kept_fix
 from xladoctor.lint.rewrites.lightning import logged_fix
 from xladoctor.lint.rewrites.meters import meter_fix
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
+from xladoctor.lint.rules._reads import accumulate_advice, read_problem, waiting_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,7 @@ def host_sync_in_step(model: FileModel) -> Iterator[Problem]:
     for event in model.effects.of(Effect.READ):
         if event.how is How.CAST or _meets(event):
             continue  # XLA102, XLA423
-        loop = costly_loop(model, event.node)
+        loop = waiting_loop(model, event.node)
         if loop is None or event.value is None or _of_many_graphs(model, event.node, loop):
             continue
         how, advice = _words(event, loop)

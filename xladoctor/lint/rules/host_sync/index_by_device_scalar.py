@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, bounds, indices, made_by
-from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
+from xladoctor.lint.rules._reads import loop_place, often, snippet, waiting_loop, why_on_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +36,7 @@ def index_by_device_scalar(model: FileModel) -> Iterator[Problem]:
         elif index is None and _is_of_host(model, node.value):
             index = next((part for part in indices(node) if _is_of_turns(model, part)), None)
             listed = index is not None
-        loop = costly_loop(model, node) if index is not None else None
+        loop = waiting_loop(model, node) if index is not None else None
         if index is None or loop is None:
             continue
         compiles = "" if listed else ", and every new value recompiles"

@@ -10,7 +10,7 @@ from xladoctor.lint.rewrites.accumulate import accumulate_fix
 from xladoctor.lint.rewrites.kept import kept_fix
 from xladoctor.lint.rewrites.meters import meter_fix
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._reads import accumulate_advice, costly_loop, read_problem
+from xladoctor.lint.rules._reads import accumulate_advice, read_problem, waiting_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ def scalar_cast_in_step(model: FileModel) -> Iterator[Problem]:
     """Find casts of a device tensor to a Python number in hot loops."""
     for event in model.effects.of(Effect.READ):
         call, tensor = event.call, event.value
-        loop = costly_loop(model, event.node) if event.how is How.CAST else None
+        loop = waiting_loop(model, event.node) if event.how is How.CAST else None
         if loop is None or call is None or tensor is None or call.name is None:
             continue
         spelled = call.name.removeprefix("builtins.")

@@ -8,7 +8,7 @@ from xladoctor.lint.rewrites.closures import closure_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._formatting import FORMATTING, formats, only_on_failure
-from xladoctor.lint.rules._reads import costly_loop, read_problem
+from xladoctor.lint.rules._reads import read_problem, waiting_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ def tensor_formatted_in_step(model: FileModel) -> Iterator[Problem]:
         if found is None or _inside(model, node, reported) or only_on_failure(model, node):
             continue
         how, tensor = found
-        loop = costly_loop(model, node)
+        loop = waiting_loop(model, node)
         if loop is not None:
             reported.add(node)
             fix = closure_fix(model, node, loop)

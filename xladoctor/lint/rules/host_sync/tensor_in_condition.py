@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors, takes_out
-from xladoctor.lint.rules._reads import costly_loop, read_problem
+from xladoctor.lint.rules._reads import read_problem, waiting_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ _BUILTINS = ("any", "all", "max", "min", "sorted")
 def tensor_in_condition(model: FileModel) -> Iterator[Problem]:
     """Find device tensors whose truth Python asks for in hot loops."""
     for word, tensor in asked_tensors(model):
-        loop = costly_loop(model, tensor)
+        loop = waiting_loop(model, tensor)
         if loop is not None:
             yield read_problem(model, tensor, tensor, loop, f"`{word}` reads", _ADVICE)
     yield from _builtins(model)
@@ -35,7 +35,7 @@ def _builtins(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(*(f"builtins.{name}" for name in _BUILTINS)):
         given = (arg for arg in call.positional if not takes_out(model, arg))
         tensor = next((arg for arg in given if model.value(arg).holds_device_tensor), None)
-        loop = costly_loop(model, call.node) if tensor is not None else None
+        loop = waiting_loop(model, call.node) if tensor is not None else None
         if tensor is None or loop is None:
             continue
         assert call.name is not None
