@@ -63,6 +63,10 @@ _GIVEN_BATCHES = frozenset(
         "on_after_batch_transfer",
     }
 )  # fmt: skip
+#: What Lightning calls of callbacks while it trains or evaluates, also what it once called.
+_HEARD = patterns.lazy(
+    r"^on_(train|validation|test|predict|sanity_check|batch|epoch|before|after|exception)"
+)
 _NOT_OPTIMIZERS = ("torch.optim.lr_scheduler.", "torch.optim.swa_utils.")
 _OPTIMIZER_STEPS = frozenset({"step", "first_step", "second_step"})
 _NOT_MODULES = frozenset({"torch.autograd.Function", "builtins.object"})
@@ -215,6 +219,8 @@ class Hooks:
         if function.name in _EPOCH_ENDS and self.inherits(owner, frameworks.LIGHTNING_MODULES):
             # What the steps have given back, of this core's batches: tensors, numbers, arrays.
             return container(container(Value(local=True))) if index == 1 else None
+        if index == 2 and self._hears_of_training(function, owner):
+            return _one_of(self._lightning)
         name = param.name.value
         if self.hook(function) is None and not self.is_of_model(function):
             hears = function.name.startswith("on_") and self.inherits(
@@ -269,11 +275,14 @@ class Hooks:
 
     def _of_callback(self, name: str, function: Function) -> Value | None:
         """What a callback is passed: the model, the batch, and what the step has given back."""
-        if name == "pl_module":
-            return _one_of(self._lightning)
         if name == "model":
             return self._trained_model()
         return _on_device(function) if name in {"outputs", "batch"} else None
+
+    def _hears_of_training(self, function: Function, owner: Class) -> bool:
+        """``on_train_epoch_end(self, trainer, net)`` of a callback: its module is on the device."""
+        heard = _HEARD.match(function.name) is not None
+        return heard and self.inherits(owner, frameworks.LIGHTNING_CALLBACKS)
 
     @functools.cached_property
     def _lightning(self) -> frozenset[Class]:

@@ -11,7 +11,7 @@ from xladoctor.lint.model import Class, Function, Kind, walk
 from xladoctor.lint.model.conditions import asked_for_none, compared
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
-from xladoctor.lint.model.frameworks import CALLBACKS
+from xladoctor.lint.model.frameworks import CALLBACKS, LIGHTNING_CALLBACKS
 from xladoctor.lint.model.purpose import STARTED
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rules._cores import asks_for_core, differs, is_unique, tells_core
@@ -145,7 +145,7 @@ class _Question:
     def _attribute(self, node: cst.Attribute) -> bool | None:
         if _is_setting(node.value) or node.attr.value in _COUNTED:
             return True
-        if _OWN.search(node.attr.value):
+        if _OWN.search(node.attr.value) and not self._is_size(node):
             return False
         owner = self._model.class_around(node) if is_name(node.value, "self") else None
         if owner is not None:
@@ -154,6 +154,11 @@ class _Question:
                 return self._given_back(made)
             return self._ways(self._model.kept_in(node))
         return self.of(node.value)
+
+    def _is_size(self, node: cst.Attribute) -> bool:
+        """``net.batch`` where ``self.batch = int(args.batch)``: how many samples, and none."""
+        value = self._model.value(node)
+        return node.attr.value == "batch" and value.kind is Kind.NUMBER and value.certain
 
     def _given_back(self, function: Function) -> bool | None:
         lines = [one for one in walk(function.node.body) if isinstance(one, cst.Return)]
@@ -230,7 +235,7 @@ class _Question:
         model, name = self._model, node.value
         function = model.with_parameter(node)
         if function is None:
-            return None
+            return self._is_of_settings(node) or None
         calls = model.callers(function)
         if calls:
             return self._ways(call.given_to(function, name) for call in calls)
@@ -242,6 +247,13 @@ class _Question:
         # What starts the cores gives each its number, and passes on the rest.
         numbered = entry.call is not None or function.name == STARTED
         return not numbered or function.place(name) != 0
+
+    def _is_of_settings(self, node: cst.Name) -> bool:
+        """``settings`` of ``def __init__(self, **settings)``, which the program gives."""
+        around = self._model.functions_around(node)
+        made = next((one for one in around if one.name == "__init__"), None)
+        star = made.node.params.star_kwarg if made is not None else None
+        return isinstance(star, cst.Param) and star.name.value == node.value
 
 
 def _set_parts(model: FileModel) -> dict[str, list[cst.BaseExpression]]:
@@ -267,9 +279,15 @@ def _either(answers: Sequence[bool | None]) -> bool | None:
 def _is_of_framework(model: FileModel, function: Function, name: str) -> bool:
     """``state`` of ``def on_save(self, args, state, control)``: what a framework hands to each."""
     owner = function.owner
-    if owner is None or name not in _HANDED:
+    if owner is None:
         return False
-    hears = not CALLBACKS.isdisjoint(model.library_bases(owner))
+    bases = set(model.library_bases(owner))
+    heard = bases & LIGHTNING_CALLBACKS and function.name.startswith("on_")
+    if heard and function.place(name) in {0, 1}:
+        return True  # the Trainer and its module, whatever they are called
+    if name not in _HANDED:
+        return False
+    hears = not CALLBACKS.isdisjoint(bases)
     return hears or (model.is_trainer(owner) and function.name in _TRAINERS_OWN)
 
 

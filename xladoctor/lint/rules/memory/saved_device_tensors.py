@@ -9,11 +9,13 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.frameworks import LIGHTNING_CALLBACKS
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_last, in_order, made_by, same_name
 from xladoctor.lint.rules._handed_over import handed_over, is_trainer
+from xladoctor.lint.rules._lightning_hooks import is_lightning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +30,10 @@ _SAVERS = frozenset({"timm.utils.CheckpointSaver", "timm.utils.checkpoint_saver.
 #: Methods that give a module back where it is, unless they are given a device.
 _STAY = frozenset(
     {"bfloat16", "double", "eval", "float", "half", "requires_grad_", "to", "train", "type"}
+)
+#: Hooks that run while the module is on the device: Lightning brings it back behind ``fit``.
+_WHILE_TRAINING = re.compile(
+    r"^on_(train|validation|test|batch|epoch|before|after)_|^(training|validation|test)_(step|epoch)"
 )
 #: What tests for one process are called, in projects that are not seen whole.
 _PICKS_CORES = re.compile(
@@ -67,9 +73,18 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
 
 
 def _in_hook(model: FileModel, call: CallSite) -> bool:
-    """Whether a module of Lightning saves in what the Trainer calls for each batch."""
-    loop = model.hot_loop(call.node)
-    return loop is not None and loop.implicit and loop.function is call.function
+    """Whether the Trainer saves while it trains: in a hook, or in what a hook calls."""
+    return call.function is not None and _trains_around(model, call.function, _DEPTH)
+
+
+def _trains_around(model: FileModel, function: Function, depth: int) -> bool:
+    """Whether a function is a hook between the start and the end of a training, or run by one."""
+    owner = function.owner
+    if owner is not None and _WHILE_TRAINING.match(function.name):
+        heard = not LIGHTNING_CALLBACKS.isdisjoint(model.library_bases(owner))
+        return heard or is_lightning(model, owner)
+    callers = (call.function for call in model.callers(function)) if depth else ()
+    return any(_trains_around(model, one, depth - 1) for one in callers if one is not None)
 
 
 def _passed_on(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
@@ -207,17 +222,31 @@ def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
 
 
 def _moved_by_lightning(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
-    """Whether it is the module of Lightning whose hook saves, or a module in it with weights."""
+    """Whether it is the module of Lightning whose hook saves, or a module in it with weights.
+
+    Also the one that a callback is given.
+    """
     if _taken_to_host(model, holder) or any(
         call.function is save.function and same_name(call.receiver, holder)
         for call in model.methods("cpu", "to")
     ):
         return False
+    if _given_to_callback(model, save, holder):
+        return model.value(holder).on_device
     if is_name(holder, "self") or not isinstance(holder, cst.Attribute):
         return is_name(holder, "self")
     return is_name(holder.value, "self") and any(
         same_name(call.receiver, holder) for call in model.methods("parameters", "named_parameters")
     )
+
+
+def _given_to_callback(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
+    """``pl_module.net`` in ``def on_train_epoch_end(self, trainer, pl_module)``."""
+    while isinstance(holder, cst.Attribute):
+        holder = holder.value
+    owner = save.function.owner if save.function is not None else None
+    hears = owner is not None and LIGHTNING_CALLBACKS & set(model.library_bases(owner))
+    return bool(hears) and isinstance(holder, cst.Name) and model.is_parameter(holder)
 
 
 def _on_device(model: FileModel, save: CallSite, holder: cst.BaseExpression) -> bool:
