@@ -58,3 +58,41 @@ def test_the_runtime_is_not_started_before_a_function_that_spawns(name):
     program = PROGRAM.format(start=start, before=before, asked=asked)
     lines = program.splitlines()
     assert [lines[row - 1] for row in rows(program, "XLA407")] == ([] if line is None else [line])
+
+
+COUNTED = """\
+import os
+import torch_xla.runtime as xr
+from accelerate import notebook_launcher
+
+
+def how_many(least=1):
+    try:
+        return xr.global_device_count()
+    except Exception:
+        return least
+
+
+def start(function, cores=None):
+    processes = {counted}
+    notebook_launcher(function, num_processes=processes)
+{called}
+"""
+
+
+@pytest.mark.parametrize(
+    ("counted", "called", "told"),
+    [
+        ("how_many() if cores is None else cores", "", True),
+        ("cores if cores is not None else how_many()", "", True),
+        ("cores or how_many()", "", True),
+        ("xr.world_size() if cores is None else cores", "", True),
+        # What the program says itself, or somebody else does.
+        ("how_many() if cores is None else cores", "start(print, 4)", False),
+        ("how_many() if cores else 1", "", False),
+        ("how_many() if os.environ.get('ALL') else 1", "", False),
+    ],
+)
+def test_cores_that_are_counted_unless_their_number_is_given(counted, called, told):
+    program = COUNTED.format(counted=counted, called=called)
+    assert rows(program, "XLA407") == ([14] if told else [])

@@ -8,17 +8,20 @@ import libcst as cst
 
 from xladoctor import patterns
 from xladoctor.lint.model import Function, OnXla, walk
+from xladoctor.lint.model.conditions import asked_for_none
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._exact import in_order, made_by
 from xladoctor.lint.rules._lightning import TRAINERS, for_xla, several_cores
+from xladoctor.lint.rules._reads import always_given
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
 
 _XM = "torch_xla.core.xla_model."
 _XR = "torch_xla.runtime."
@@ -84,12 +87,7 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 continue
             yield model.problem(
                 call.node,
-                "this starts the XLA runtime in the parent process: the spawn after it raises "
-                + (
-                    '"Runtime is already initialized"'
-                    if spawn.name not in _LAUNCHERS
-                    else "an error, because the cores cannot start it again"
-                ),
+                _message(spawn),
                 suggestion="move it into the function that is spawned"
                 + ("; use print here" if call.name == f"{_XM}master_print" else ""),
                 related=[model.place(spawn.node, "the cores are started here")],
@@ -97,6 +95,13 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
             )
         yield from _by_helpers(model, spawn, ways)
         return  # one spawn tells it all
+
+
+def _message(spawn: CallSite) -> str:
+    raised = '"Runtime is already initialized"'
+    if spawn.name in _LAUNCHERS:
+        raised = "an error, because the cores cannot start it again"
+    return f"this starts the XLA runtime in the parent process: the spawn after it raises {raised}"
 
 
 def _before_processes(model: FileModel) -> Iterator[Problem]:
@@ -174,8 +179,7 @@ def _by_helpers(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> 
         if start is not None:
             yield model.problem(
                 call.node,
-                "this starts the XLA runtime in the parent process: the spawn after it raises "
-                '"Runtime is already initialized"',
+                _message(spawn),
                 suggestion="call it in the function that is spawned",
                 related=[
                     model.place(start.node, "the runtime is started here"),
@@ -213,7 +217,7 @@ def _surely_runs(model: FileModel, call: CallSite) -> bool:
     if model.loop(call.node) is not None:
         return False
     return _is_reached(model, call) and all(
-        guard.runs is OnXla.YES for guard in model.guards(call.node)
+        guard.runs is OnXla.YES or _unless_given(model, guard) for guard in model.guards(call.node)
     )
 
 
@@ -285,9 +289,20 @@ def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
     for guard in model.guards(call.node):
         if (guard.node, guard.when) in shared or is_main(model, guard):
             continue
-        if guard.runs is not OnXla.YES:
+        if guard.runs is not OnXla.YES and not _unless_given(model, guard):
             return False
     return _is_reached(model, call)
+
+
+def _unless_given(model: FileModel, guard: Guard) -> bool:
+    """``count() if cores is None else cores``, ``cores or count()``: if nobody says how many."""
+    asked = asked_for_none(guard.test)
+    name, when = asked if asked is not None else (guard.test, False)
+    if when is not guard.when or not isinstance(name, cst.Name):
+        return False
+    function = model.with_parameter(name)
+    default = function.default(name.value) if function is not None else None
+    return is_name(default, "None") and not always_given(model, name)
 
 
 def _is_reached(model: FileModel, call: CallSite) -> bool:
