@@ -286,6 +286,29 @@ def work(ask, batches):
         net.gradient_checkpointing_enable()
     net.to(where)
 """,
+    "XLA312: checkpointing that is turned on where a model has it": """\
+from typing import Any, cast
+class Own(torch.nn.Module):
+    def gradient_checkpointing_enable(self):
+        self.small = True
+def work(net, other, third):
+    where = torch_xla.device()
+    enable = getattr(net, "gradient_checkpointing_enable", None)
+    if callable(enable):
+        enable()  # !XLA312
+    else:
+        enable = getattr(net, "enable_gradient_checkpointing", None)
+        if enable is not None:
+            cast(Any, enable)()  # !XLA312
+    getattr(other, "gradient_checkpointing_enable")(use_reentrant=False)  # !XLA312
+    if callable(getattr(third, "gradient_checkpointing_enable", None)):
+        print("it could be smaller")
+    off = getattr(third, "gradient_checkpointing_disable", None)
+    off()
+    mine = getattr(Own(), "gradient_checkpointing_enable")
+    mine()
+    net.to(where)
+""",
     "XLA312: a program that replaces torch's function": """\
 import torch.utils.checkpoint
 from torch_xla.utils.checkpoint import checkpoint
