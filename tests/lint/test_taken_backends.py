@@ -164,3 +164,26 @@ PROJECTS = {
 def test_what_is_told_of_reads(name, tmp_path):
     told = told_in_files(tmp_path, PROJECTS[name], {"XLA101", "XLA102"})
     assert told == marks_in_files(PROJECTS[name])
+
+
+LAUNCHED = """\
+import torch
+import torch_xla
+from trainer import Trainer
+
+
+def run(index, net, batches, method):
+    adam = torch.optim.Adam(net.parameters())
+    Trainer(net, adam, batches, method).train(3)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(run, args=(net, data, method))
+"""
+
+
+@pytest.mark.parametrize("ours", ["XlaEngine", "PodEngine"])
+def test_its_step_reduces_behind_the_clip(ours, tmp_path):
+    files = {**program(ours, CHOSEN, READS), "main.py": LAUNCHED}
+    told = told_in_files(tmp_path, files, {"XLA303"})
+    assert told == {("trainer.py", 20, "XLA303")}

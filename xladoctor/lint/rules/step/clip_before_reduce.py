@@ -61,6 +61,7 @@ def clip_before_reduce(model: FileModel) -> Iterator[Problem]:
     reduces = list(model.calls(REDUCE))
     yield from _accumulated(model, reduces)
     clips = [*model.calls(*_CLIPS), *_dispatched(model), *_by_hand(model), *_by_name(model)]
+    clips += _by_helper(model)
     steps = list(_steps(model)) if clips else []
     for clip in clips:
         elsewhere = not_here(model, clip.node) or _of_apex(model, clip)
@@ -113,6 +114,21 @@ def _by_hand(model: FileModel) -> Iterator[CallSite]:
             and not any(one.name in {*_CLIPS, *_REDUCES} for one in model.reached(call.node))
         ):
             yield call
+
+
+def _by_helper(model: FileModel) -> Iterator[CallSite]:
+    """``clip_weights(net)`` of a linked file, which calls ``clip_grad_norm_`` and takes no step."""
+    for call in model.calls():
+        if not isinstance(call.target, Function) or model.is_here(call.target.node):
+            continue
+        inner = list(model.reached(call.node))
+        steps = any(one.name in _REDUCES or one.method == "backward" for one in inner)
+        if not steps and any(_clips_on_xla(model, one) for one in inner):
+            yield call
+
+
+def _clips_on_xla(model: FileModel, call: CallSite) -> bool:
+    return call.name in _CLIPS and not not_here(model, call.node) and not _of_apex(model, call)
 
 
 def _by_name(model: FileModel) -> Iterator[CallSite]:
