@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import Kind, LoopKind, OnXla
+from xladoctor.lint.model.by_name import GETATTR
+from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import made_by, same_name
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     SAMPLER,
@@ -16,6 +19,7 @@ from xladoctor.lint.rules._loaders import (
     loops_over,
     says_evaluation,
 )
+from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+#: What a DataLoader has and a device loader has not, and what asks for it.
+_SAMPLERS = ("sampler", "batch_sampler")
+_QUESTIONS = frozenset({"builtins.isinstance", "builtins.hasattr"})
 #: How many calls up the loop over epochs is looked for.
 _DEPTH = 3
 
@@ -31,7 +38,10 @@ _DEPTH = 3
 @rule("XLA403")
 def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
     """Find shuffling distributed samplers of training loaders in files that never set the epoch."""
-    if not model.is_xla or model.led_by:
+    if not model.is_xla:
+        return
+    yield from _never_told(model)
+    if model.led_by:
         return
     if any(True for part in (model, *model.linked) for _ in part.methods("set_epoch")):
         return
@@ -53,6 +63,65 @@ def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
             related=[model.place(epochs.node, "the epoch loop")],
             fix=_fix(model, call, epochs),
         )
+
+
+def _never_told(model: FileModel) -> Iterator[Problem]:
+    """``if isinstance(loader, DataLoader): loader.sampler.set_epoch(epoch)`` of a device loader.
+
+    It is no DataLoader and has no sampler, so what the condition guards is left out on XLA devices.
+    """
+    for call in model.methods("set_epoch"):
+        loader = _asked_before(model, call)
+        made = _made_for_device(model, loader) if loader is not None else None
+        if loader is None or made is None or model.on_xla(call.node) is OnXla.NO:
+            continue
+        yield model.problem(
+            call.node,
+            f"{snippet(model, loader)} is a device loader here, which is no DataLoader and has no "
+            "sampler: the epoch is never set, and every epoch has the same order of samples",
+            suggestion="keep the DataLoader in a name of its own, and tell its sampler the epoch",
+            related=[model.place(made, "the device loader is made here")],
+        )
+
+
+def _asked_before(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    """The loader whose sampler is told the epoch only if it has one, or is a DataLoader."""
+    held = call.receiver
+    if isinstance(held, cst.Name):
+        made = made_by(model, held)
+        of_loader = made is not None and made.name == GETATTR and len(made.positional) > 2
+        if made is not None and of_loader and model.literal(made.positional[1]) in _SAMPLERS:
+            return made.positional[0]
+    inner = isinstance(held, cst.Attribute) and held.attr.value in _SAMPLERS
+    loader = held.value if isinstance(held, cst.Attribute) and inner else held
+    asked = (
+        model.call(part)
+        for guard in model.guards(call.node)
+        if guard.when
+        for part in joined(guard.test, cst.And)
+        if isinstance(part, cst.Call)
+    )
+    return loader if any(_asks(model, one, loader) for one in asked) else None
+
+
+def _asks(model: FileModel, asked: CallSite, loader: cst.BaseExpression | None) -> bool:
+    """``isinstance(loader, DataLoader)``, ``hasattr(loader, "sampler")``."""
+    if asked.name not in _QUESTIONS or len(asked.positional) < 2:
+        return False
+    what = asked.positional[1]
+    fits = model.name(what) == DATA_LOADER or model.literal(what) in {*_SAMPLERS, "set_epoch"}
+    return fits and same_name(asked.positional[0], loader)
+
+
+def _made_for_device(model: FileModel, loader: cst.BaseExpression) -> cst.Call | None:
+    """The call of torch_xla that makes what a loader is on XLA devices."""
+    value = model.value(loader)
+    if value.kind is not Kind.DEVICE_LOADER:
+        return None
+    found = [one.origin for one in (value, *value.roads) if one.kind is Kind.DEVICE_LOADER]
+    made = [one for one in found if isinstance(one, cst.Call)]
+    ours = [one for one in made if (model.name(one.func) or "").startswith("torch_xla.")]
+    return ours[0] if ours and len(ours) == len(found) else None
 
 
 def _for_training(model: FileModel, sampler: CallSite) -> bool:
