@@ -38,7 +38,7 @@ def training(net):
     def train(index):
         net.to(torch_xla.device())
     return train
-xmp.spawn(training(NET), start_method="fork")
+xmp.spawn(training(NET), start_method="fork")  # !XLA408
 """,
     "a function that a decorator replaced": """\
 import click
