@@ -70,6 +70,52 @@ def fit(model, optim, loader):
         optim.step()
         xm.mark_step(wait=True)  # !XLA114
 """,
+    "between the forward of a generator, which gives back several, and its backward": """\
+HEAD
+def cut_out(x, ids, size):
+    return torch.stack([x[i, :, ids[i]:ids[i] + size] for i in range(x.size(0))])
+def fit(synth, judge, opt_s, opt_j, loader, size):
+    device = torch_xla.device()
+    synth.to(device).train()
+    judge.to(device).train()
+    for text, wave in pl.MpDeviceLoader(loader, device):
+        (wave_hat, kl, ids_slice, (z, m)) = synth(text)
+        xm.mark_step()  # !XLA319
+        wave = cut_out(wave, ids_slice * size, size)
+        quiet = wave_hat.detach()
+        real, fake = judge(wave, quiet)
+        loss_judge, parts = hinge(real, fake)
+        opt_j.zero_grad()
+        loss_judge.backward()
+        xm.optimizer_step(opt_j)
+        real, fake = judge(wave, wave_hat)
+        loss_synth, parts = adversarial(fake)
+        loss = loss_synth + kl
+        opt_s.zero_grad()
+        loss.backward()
+        xm.optimizer_step(opt_s)
+""",
+    "in the middle of forward": """\
+HEAD
+class Captioner(nn.Module):
+    def __init__(self, trunk, writer):
+        super().__init__()
+        self.trunk = nn.Sequential(trunk, nn.ReLU())
+        self.writer = nn.TransformerEncoder(writer, 4)
+    def forward(self, pixels):
+        seen = self.trunk(pixels)
+        torch_xla.sync()  # !XLA319
+        return self.writer(seen)
+def fit(trunk, writer, optim_of, loader):
+    device = torch_xla.device()
+    captioner = Captioner(trunk, writer).to(device)
+    optim = optim_of(captioner.parameters())
+    for x, y in pl.MpDeviceLoader(loader, device):
+        optim.zero_grad()
+        loss = F.cross_entropy(captioner(x), y)
+        loss.backward()
+        optim.step()
+""",
     "mark_step between forward and backward": """\
 HEAD
 def fit(model, optim, loader):
@@ -207,6 +253,84 @@ def fit(a, b, opt_a, opt_b, loader):
         loss.backward()
         xm.optimizer_step(opt_b)
         torch_xla.sync()
+""",
+    "a graph of its own for what a frozen model computes": """\
+HEAD
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(8, 8)
+        self.top = nn.Linear(8, 2)
+    def forward(self, x):
+        with torch.no_grad():
+            x = self.trunk(x)
+        torch_xla.sync()
+        return self.top(x)
+def fit(optim_of, loader):
+    device = torch_xla.device()
+    tagger = Tagger().to(device)
+    optim = optim_of(tagger.parameters())
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = F.cross_entropy(tagger(x), y)
+        loss.backward()
+        optim.step()
+""",
+    "an end of the graph in forward that evaluation alone comes to": """\
+HEAD
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(8, 8)
+        self.top = nn.Linear(8, 2)
+    def forward(self, x):
+        x = self.trunk(x)
+        if not self.training:
+            torch_xla.sync()
+        return self.top(x)
+def fit(optim_of, loader):
+    device = torch_xla.device()
+    tagger = Tagger().to(device)
+    optim = optim_of(tagger.parameters())
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = F.cross_entropy(tagger(x), y)
+        loss.backward()
+        optim.step()
+""",
+    "the critic's own step, of a picture that was detached": """\
+HEAD
+def fit(painter, critic, opt_p, opt_c, loader):
+    device = torch_xla.device()
+    painter.to(device).train()
+    critic.to(device).train()
+    for x, noise in pl.MpDeviceLoader(loader, device):
+        picture, style = painter(noise)
+        picture, style = picture.detach(), style.detach()
+        torch_xla.sync()
+        loss = critic(x).mean() - critic(picture).mean()
+        loss.backward()
+        xm.optimizer_step(opt_c)
+        torch_xla.sync()
+        picture, style = painter(noise)
+        loss = critic(picture).mean()
+        loss.backward()
+        xm.optimizer_step(opt_p)
+""",
+    "the painter paints anew for its own step": """\
+HEAD
+def fit(painter, critic, opt_p, opt_c, loader):
+    device = torch_xla.device()
+    painter.to(device).train()
+    critic.to(device).train()
+    for x, noise in pl.MpDeviceLoader(loader, device):
+        picture = painter(noise)
+        loss_c = critic(x).mean() - critic(picture.detach()).mean()
+        loss_c.backward()
+        xm.optimizer_step(opt_c)
+        torch_xla.sync()
+        picture = painter(noise)
+        loss_p = critic(picture).mean()
+        loss_p.backward()
+        xm.optimizer_step(opt_p)
 """,
 }
 

@@ -14,6 +14,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._reads import costly_loop, loop_place
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,13 +22,26 @@ if TYPE_CHECKING:
     from xladoctor.lint.events import Event
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
+#: What may not run, or not as often as what stands behind it.
+_BLOCKS = (cst.If, cst.Else, cst.For, cst.While, cst.Try, cst.ExceptHandler)
+#: Methods whose result has no gradient, and attributes that are no tensor of the graph.
+_DETACHED = frozenset({"detach", "item", "state_dict", "size", "argmax", "long"})
+_ASKED = frozenset({"shape", "device", "dtype", "data"})
+#: Words of names of places, lengths and masks: what is taken by them is not computed of them.
+_WHOLE_NUMBERS = frozenset(
+    [
+        *("id", "ids", "idx", "idxs", "index", "indices", "mask", "masks"),
+        *("len", "lens", "length", "lengths"),
+    ]
+)
+
 
 _ENDS = ("torch_xla.core.xla_model.mark_step", "torch_xla.sync")
-_CUT = (
-    "the graph ends between the forward and the backward pass: whatever the backward pass needs "
-    "becomes an output of the one graph and an input of the other, and nothing is fused or freed "
-    "across them"
+_COSTS = (
+    "whatever the backward pass needs becomes an output of the one graph and an input of the "
+    "other, and nothing is fused or freed across them"
 )
+_CUT = f"the graph ends between the forward and the backward pass: {_COSTS}"
 _ONCE = "end the graph once per step, after the optimizer"
 
 
@@ -61,6 +75,52 @@ def graph_cut_in_step(model: FileModel) -> Iterator[Problem]:
                     loop_place(model, loop),
                 ],
             )
+    for event in model.effects.of(Effect.GRAPH_END):
+        layers = _within_forward(model, event) if event.node not in seen else None
+        loop = costly_loop(model, event.node) if layers is not None else None
+        if layers is None or loop is None or loop.kind is not LoopKind.STEP:
+            continue
+        yield model.problem(
+            event.node,
+            f"the graph ends in the middle of the forward pass: {_COSTS}",
+            suggestion=_ONCE,
+            related=[
+                model.place(layers[0].node, "what it computes before"),
+                model.place(layers[1].node, "what it computes behind it"),
+                loop_place(model, loop),
+            ],
+        )
+
+
+def _within_forward(model: FileModel, event: Event) -> tuple[CallSite, CallSite] | None:
+    """The layers before and behind an end of the graph in a model's ``forward`` that learns."""
+    function = event.call.function if event.call is not None else None
+    owner = function.owner if function is not None else None
+    if function is None or owner is None or function.name != "forward":
+        return None
+    learns = not in_no_grad(model, event.node) and not _without_gradient(model, function)
+    if not learns or not model.is_module(owner) or not _in_training(model, event.node):
+        return None
+    order = model.tree.order
+    layers = [x for x in model.calls_of(function) if _runs_model(model, x) and _learns(model, x)]
+    before = [layer for layer in layers if order[layer.node] < order[event.node]]
+    behind = [layer for layer in layers if order[layer.node] > order[event.node]]
+    return (before[-1], behind[0]) if before and behind else None
+
+
+def _without_gradient(model: FileModel, function: Function) -> bool:
+    """Whether all calls of a function that are in sight stand in ``torch.no_grad()``."""
+    calls = model.callers(function)
+    return bool(calls) and all(in_no_grad(model, call.node) for call in calls)
+
+
+def _in_training(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether each training step comes to a node of ``forward``: ``if self.training:`` may ask."""
+    return all(
+        guard.runs is OnXla.YES
+        or (guard.when and model.tree.text(guard.test).strip() == "self.training")
+        for guard in model.guards(node)
+    )
 
 
 def _in_loss_of_trainer(model: FileModel) -> Iterator[Problem]:
@@ -142,7 +202,7 @@ def _carried(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
         return None
     found = [
         call
-        for call in _computed_of(model, loss, event.node)
+        for call in _computed_of(model, loss)
         if order[call.node] < order[passes[-1].node]
         and (loop.implicit or loop.node in model.tree.ancestors(call.node))
         and not any(_takes_gradient(model, other, call) for other in passes)
@@ -150,11 +210,8 @@ def _carried(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
     return min(found, key=lambda call: order[call.node]) if found else None
 
 
-def _computed_of(
-    model: FileModel, start: cst.BaseExpression, until: cst.CSTNode
-) -> Iterator[CallSite]:
+def _computed_of(model: FileModel, start: cst.BaseExpression) -> Iterator[CallSite]:
     """The calls of models whose results an expression is computed of, through names."""
-    order = model.tree.order
     waiting: list[cst.CSTNode] = [start]
     seen: set[cst.CSTNode] = set()
     while waiting:
@@ -167,29 +224,64 @@ def _computed_of(
                 if _runs_model(model, call) and _learns(model, call):
                     yield call
             elif isinstance(part, cst.Name):
-                before = [
-                    one for one in model.assigned_to(part) if order.get(one, 0) < order[until]
-                ]
-                waiting += before
+                waiting += _given(model, part)
+
+
+def _given(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:
+    """What a name may have been assigned where it stands, the last of it first.
+
+    Also as one of several (``fake, latents = generator(noise)``), and what is added to it.
+    """
+    order, around = model.tree.order, set(model.tree.ancestors(name))
+    bound = [
+        (item, line)
+        for item in model.bindings(name.value, name)
+        if (line := _line_of(model, item.node)) is not None
+        and line not in around
+        and order.get(line, order[name]) < order[name]
+    ]
+    for item, line in sorted(bound, key=lambda pair: -order[pair[1]]):
+        given = line.value if isinstance(line, cst.AugAssign) else model.assigned_by(item)
+        part = model.taken(item.node) if item.kind == "other" else None
+        for place in part.places if part is not None else ():
+            if not isinstance(given, cst.Tuple | cst.List) or len(given.elements) <= place:
+                break
+            if any(isinstance(one, cst.StarredElement) for one in given.elements):
+                break
+            given = given.elements[place].value
+        if given is not None:
+            yield given
+        inner = (one for one in model.tree.ancestors(line) if one not in around)
+        if isinstance(line, cst.Assign) and not any(isinstance(one, _BLOCKS) for one in inner):
+            return  # whatever it was before is gone
+
+
+def _line_of(model: FileModel, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The assignment that a binding stands in."""
+    lines = (cst.Assign, cst.AugAssign, cst.AnnAssign)
+    return next((one for one in model.tree.ancestors(node) if isinstance(one, lines)), None)
 
 
 def _attached(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The parts of an expression but for what it detaches."""
+    """The parts of an expression but for those that no gradient goes through."""
     func = node.func if isinstance(node, cst.Call) else None
     method = func.attr.value if isinstance(func, cst.Attribute) else ""
-    if method in {"detach", "item", "state_dict"}:
+    if method in _DETACHED or method.endswith("_like"):
+        return
+    if isinstance(node, cst.Attribute) and node.attr.value in _ASKED:
+        return
+    if isinstance(node, cst.Name) and words(node.value) & _WHOLE_NUMBERS:
         return
     yield node
-    for child in children(node):
+    inner = [node.value] if isinstance(node, cst.Subscript) else children(node)
+    for child in inner:
         yield from _attached(child)
 
 
 def _takes_gradient(model: FileModel, earlier: Event, forward: CallSite) -> bool:
     """Whether an earlier backward pass goes through a forward pass too: it is another matter."""
     loss = earlier.call.receiver if earlier.call is not None else None
-    return loss is not None and any(
-        call.node is forward.node for call in _computed_of(model, loss, earlier.node)
-    )
+    return loss is not None and any(call.node is forward.node for call in _computed_of(model, loss))
 
 
 def _runs_model(model: FileModel, call: CallSite) -> bool:
