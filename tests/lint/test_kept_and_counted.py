@@ -624,3 +624,29 @@ def load_elsewhere(path, fast):
 def test_a_device_that_is_an_xla_device_on_one_road():
     """``map_location`` of it raises there; where the program has asked, nothing is told."""
     assert {item for item in found(ROADS) if item[1] == "XLA720"} == marks(ROADS)
+
+
+def test_a_step_for_each_parameter():
+    program = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+def fit(model, opt, opts, loader, parts):
+    device = torch_xla.device()
+    model.to(device).train()
+    for turn, (x, y) in enumerate(loader):
+        loss = model(x.to(device)).mean()
+        loss.backward()
+        for name, p in model.named_parameters():
+            if p.grad is not None:
+                p.grad.div_(parts)
+            LINE
+        BEHIND
+"""
+    told = program.replace("LINE", "xm.optimizer_step(opt)").replace("BEHIND", "opt.zero_grad()")
+    assert rows(told, "XLA302") == [14]
+    own = program.replace("LINE", "xm.optimizer_step(opts[name])").replace("BEHIND", "del loss")
+    assert rows(own, "XLA302") == []
+    behind = program.replace("LINE", "del name").replace("BEHIND", "xm.optimizer_step(opt)")
+    assert rows(behind, "XLA302") == []

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 #: What torch_xla reduces gradients with: whose gradients can be asked.
 _OWN = (OPTIMIZER_STEP, REDUCE, *ALL_REDUCE)
 
+#: Methods of a model that give its parameters one by one.
+_PARAMETERS = frozenset({"parameters", "named_parameters"})
+
 
 @rule("XLA302")
 def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
@@ -43,6 +46,7 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
     if model.led_by:
         return
     yield from _twice(model)
+    yield from _per_parameter(model)
     if model.spmd or reduces_gradients(model, beside=_OWN):
         return
     if not any(True for part in (model, *model.linked) for _ in part.methods("backward")):
@@ -185,6 +189,52 @@ def _twice(model: FileModel) -> Iterator[Problem]:
                 related=[model.place(reducing.node, "the other step")],
             )
             break
+
+
+def _per_parameter(model: FileModel) -> Iterator[Problem]:
+    """A step in the loop that divides or clips each gradient: one line too far to the right."""
+    for call in model.calls():
+        if call.name == OPTIMIZER_STEP:
+            optimizer = call.argument(0, "optimizer")
+        elif steps_optimizer(model, call) and model.on_xla(call.node) is not OnXla.NO:
+            optimizer = call.receiver
+        else:
+            continue
+        loop = model.loop(call.node)
+        if loop is None or optimizer is None or not isinstance(loop.node, cst.For):
+            continue
+        if not _goes_over_parameters(model, loop.node) or _is_of_turn(model, optimizer, loop.node):
+            continue
+        yield model.problem(
+            call.node,
+            "the optimizer steps once for every parameter of the model: the first time with one "
+            "gradient prepared and the others not yet",
+            suggestion="step behind the loop over the parameters",
+            related=[model.place(loop.node, "the loop over the parameters")],
+        )
+
+
+def _goes_over_parameters(model: FileModel, loop: cst.For) -> bool:
+    """``for p in model.parameters()``, which changes each ``p.grad``, to the end."""
+    calls = (model.call(node) for node in model.within(loop.iter, cst.Call))
+    over = any(
+        call.method in _PARAMETERS
+        and call.receiver is not None
+        and model.value(call.receiver).kind in {Kind.MODEL, Kind.UNKNOWN}
+        for call in calls
+    )
+    changes = any(node.attr.value == "grad" for node in model.within(loop.body, cst.Attribute))
+    leaves = (cst.Break, cst.Return, cst.Yield)
+    return over and changes and not any(isinstance(part, leaves) for part in walk(loop.body))
+
+
+def _is_of_turn(model: FileModel, optimizer: cst.BaseExpression, loop: cst.For) -> bool:
+    """Whether each parameter has an optimizer of its own: ``optimizers[name]``, or a new one."""
+    made = [*(sources(model, optimizer) or ()), *model.assigned_to(optimizer)]
+    if any(loop in model.tree.ancestors(node) for node in made):
+        return True
+    turn = {part.value for part in walk(loop.target) if isinstance(part, cst.Name)}
+    return any(isinstance(part, cst.Name) and part.value in turn for part in walk(optimizer))
 
 
 def _same_step(model: FileModel, plain: CallSite, reducing: CallSite) -> bool:
