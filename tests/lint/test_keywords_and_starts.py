@@ -38,6 +38,11 @@ KEYWORDS = {
     "the norm's other function": (
         "torch.nn.utils.clip_grad_norm_(model.parameters(), clip_value=1.0)  # !XLA801"
     ),
+    "what a device loader hands on": (
+        "from torch_xla.distributed.parallel_loader import MpDeviceLoader\n"
+        "feed = MpDeviceLoader(DataLoader(data), device, drop_last=True)  # !XLA801\n"
+        "more = MpDeviceLoader(DataLoader(data), device, loader_prefetch_size=4)"
+    ),
     "a setting of older releases": (
         "from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP\n"
         "model = FSDP(model, mark_step_on_finalization=True)  # !XLA801"

@@ -13,6 +13,7 @@ from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules._api import version
 from xladoctor.lint.rules._constants import class_values
 from xladoctor.lint.rules._given import entries, given
+from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._tolerated import is_caught, tolerated
 
@@ -30,6 +31,13 @@ def _parameters() -> Mapping[str, frozenset[str]]:
     """Function to the keywords that it takes (``tables/parameters.toml``)."""
     rows = catalogue.table("parameters")["function"]
     return {row["of"]: frozenset(row["names"]) for row in rows}
+
+
+@functools.cache
+def _raises_later() -> Mapping[str, str]:
+    """Function to when it hands its keywords on, and that raises."""
+    rows = catalogue.table("parameters")["function"]
+    return {row["of"]: f" {row['when']}" for row in rows if "when" in row}
 
 
 def unknown_arguments(model: FileModel) -> Iterator[Problem]:
@@ -74,15 +82,18 @@ def _problem(
 ) -> Problem:
     lost = _lost(made, name)
     since = "" if lost is None else f" since torch {lost['removed_in']}"
+    later = _raises_later().get(made, "")
     close = difflib.get_close_matches(name, _parameters()[made], n=1, cutoff=0.75)
     advice = f"write {close[0]}" if close else "leave it out"
+    if later and name in _parameters()[DATA_LOADER]:
+        advice = "give it to the DataLoader that is wrapped"
     own = any(argument.value is value for argument in call.node.args)
     holder = call.node if own else _holder(model, value)
     edit = model.remove_argument(holder, value) if lost is not None and holder else None
     here = model.is_here(value)
     return model.problem(
         value if here else call.node,
-        f"{made.rpartition('.')[2]} has no {name}{since}: this raises TypeError",
+        f"{made.rpartition('.')[2]} has no {name}{since}: this raises TypeError{later}",
         suggestion=advice if lost is None else lost["advice"],
         related=[] if own or not here else [model.place(call.node, "given to it here")],
         fix=model.fix(f"Leave {name} out", edit, safe=True),
