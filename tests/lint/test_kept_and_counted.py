@@ -106,6 +106,51 @@ told(3, cores=1)
 told(4, None)
 """
 
+COUNTED = """
+import os
+
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+from settings import N_TPUS, start_up
+
+
+def work(rank, flags):
+    return flags
+
+
+def count_chips():
+    if "CHIPS" in os.environ:
+        return int(os.environ["CHIPS"])
+    return 4
+
+
+def count_if_any():
+    return 8 if os.environ.get("CHIPS") else None
+
+
+xmp.spawn(work, args=(1,), nprocs=num_tpu_workers)  # !XLA404
+xmp.spawn(work, args=(1,), nprocs=N_TPUS)  # !XLA404
+xmp.spawn(work, args=(1,), nprocs=start_up)
+num_cores = count_chips()
+xmp.spawn(work, args=(1,), nprocs=num_cores)  # !XLA404
+tpu_cores = min(8, start_up())
+xmp.spawn(work, args=(1,), nprocs=tpu_cores)  # !XLA404
+n_cores = start_up.get("cores")
+xmp.spawn(work, args=(1,), nprocs=n_cores)
+world_size = xm.xrt_world_size()
+xmp.spawn(work, args=(1,), nprocs=world_size)
+replicas = count_if_any()
+xmp.spawn(work, args=(1,), nprocs=replicas)
+cores = start_up()
+if cores == 1:
+    xmp.spawn(work, args=(1,), nprocs=cores)
+"""
+
+
+def test_a_number_of_processes_that_is_counted_or_comes_from_elsewhere():
+    """What is called a number of cores is one; not where it may be None, or is known to be 1."""
+    assert {item for item in found(COUNTED) if item[1] == "XLA404"} == marks(COUNTED)
+
 
 def test_a_number_of_processes_that_a_parameter_brings():
     """The default counts unless all calls say another, and so does what a call says."""

@@ -56,6 +56,12 @@ _TEXTS = (
     *_PLAIN_TEXT,
     *(cst.FormattedString, cst.FormattedStringExpression, cst.BinaryOperation, cst.Tuple),
 )
+#: Names of settings that say how many cores there are: ``num_cores``, ``TPU_WORKERS``.
+COUNT_NAME = re.compile(
+    r"^(num_|n_|nb_)?(tpu_)?(cores?|tpus?|replicas|tpu_workers|tpu_cores)$|^world_size$"
+    r"|^(num|n|nb)_process(es)?$",
+    re.IGNORECASE,
+)
 #: Calls that say how many cores there are.
 _COUNTS = re.compile(r"world_size|device_count$")
 _WORDS = frozenset({"rank", "ordinal", "core", "index", "replica", "worker", "shard", "pid"})

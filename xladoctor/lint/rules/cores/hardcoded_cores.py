@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -11,7 +10,7 @@ from xladoctor.lint.model import Kind
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
-from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._cores import COUNT_NAME, entry_places
 from xladoctor.lint.rules._environment import key_of
 from xladoctor.lint.rules._loaders import SAMPLER
 from xladoctor.lint.rules._reads import snippet
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import FileModel, Problem
-
-_NAMES = re.compile(
-    r"^(num_|n_|nb_)?(tpu_)?(cores?|tpus?|replicas|tpu_workers|tpu_cores)$|^world_size$"
-    r"|^(num|n|nb)_process(es)?$",
-    re.IGNORECASE,
-)
 
 
 @rule("XLA432")
@@ -80,6 +73,6 @@ def _cores(model: FileModel, node: cst.BaseExpression, *, literal: bool) -> bool
     word = node.attr.value if isinstance(node, cst.Attribute) else getattr(node, "value", "")
     if isinstance(node, cst.Subscript):
         word = key_of(model, node) or ""
-    if not isinstance(word, str) or not _NAMES.match(word):
+    if not isinstance(word, str) or not COUNT_NAME.match(word):
         return False
     return constant(model, node) == 8

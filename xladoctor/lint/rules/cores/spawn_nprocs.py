@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Function
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.knowledge import PARTIAL
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._answers import answers
 from xladoctor.lint.rules._constants import constant
+from xladoctor.lint.rules._cores import COUNT_NAME
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import snippet
 
@@ -66,6 +69,7 @@ def spawn_nprocs(model: FileModel) -> Iterator[Problem]:
             isinstance(given, cst.Attribute | cst.Subscript)
             or _counts_devices(model, given)
             or _may_be_given(model, given)
+            or _is_called_a_count(model, call, given)
         )
         unseen = unseen or (value is None and _is_asked_for(model, call, given))
         unseen = unseen or (value is NotImplemented and _are_several(model, call, given))
@@ -142,6 +146,46 @@ def _may_be_given(model: FileModel, given: cst.BaseExpression) -> bool:
         and any(isinstance(one, cst.Attribute | cst.Subscript) for one in (node.body, node.orelse))
         for node in _meant(model, given)
     )
+
+
+def _is_called_a_count(model: FileModel, call: CallSite, given: cst.BaseExpression) -> bool:
+    """``num_cores`` of a file that is not there, or what a function of the program counts.
+
+    Where the program says what it may be, only if that is a number other than 1; where it asks
+    first, ``_are_several`` knows.
+    """
+    if not isinstance(given, cst.Name) or not COUNT_NAME.match(given.value):
+        return False
+    asked = (
+        name for guard in model.guards(call.node) for name in model.within(guard.test, cst.Name)
+    )
+    if any(name.value == given.value for name in asked):
+        return False
+    bound = model.bindings(given.value, given)
+    made = assigned(model, given)
+    if not made:
+        return all(item.kind == "import" for item in bound)
+    return all(isinstance(one, cst.Call) and _counts(model, one) for one in made)
+
+
+def _counts(model: FileModel, node: cst.Call) -> bool:
+    """Whether a call gives a number that is not known to be 1: ``count_cores()``."""
+    call = model.call(node)
+    target = call.target
+    if not isinstance(target, Function):
+        # What torch_xla counts is known (``_COUNTS``); an entry or a variable may be missing.
+        may_be_none = call.last in {"get", "getenv", "getattr"}
+        return target is None and not may_be_none and not (call.name or "").startswith("torch_xla.")
+    home = model.file_with(target.node)
+    given = [*returned(target)]
+    numbers = [_number(home, one) for one in given]
+    if 1 in numbers or any(home.literal(one) is None for one in given):
+        return False
+    return any(_is_several(number) for number in numbers)
+
+
+def _is_several(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 1
 
 
 def _is_asked_for(model: FileModel, call: CallSite, given: cst.BaseExpression) -> bool:
