@@ -51,3 +51,69 @@ def test_a_batch_sampler_says_what_a_loader_would(order: str, batches: str, mark
     source = PROGRAM.format(order=order, batches=batches, mark=mark)
     told = {(row, code) for row, code in found(source) if code in {"XLA203", "XLA402"}}
     assert told == marks(source)
+
+
+WRAPPED = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from shop import data
+def feed(loader, device):
+    if not has_tpu():
+        return loader
+    return pl.MpDeviceLoader(loader, device)
+def has_tpu():
+    try:
+        import torch_xla
+        return True
+    except ImportError:
+        return False
+def main(rank, opts):
+    device = xm.xla_device() if opts.use_tpu else torch.device("cuda")
+    batches = DataLoader(data, sampler=DistributedSampler(data, opts.cores, rank))
+    if opts.use_tpu:
+        batches = pl.MpDeviceLoader(batches, device)
+    for epoch in range(opts.epochs):
+        LINE
+        go_over([feed(batches, device), None], epoch)
+def go_over(loaders, epoch):
+    batches, _ = loaders
+    for step, batch in enumerate(batches):
+        pass
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "batches.sampler.set_epoch(epoch)  # !XLA422",
+        "if opts.use_tpu: print(batches.dataset)  # !XLA422",
+        "if not opts.use_tpu: batches.sampler.set_epoch(epoch)",
+        "if opts.distributed: batches.sampler.set_epoch(epoch)",
+        "if hasattr(batches, 'sampler'): batches.sampler.set_epoch(epoch)",
+    ],
+)
+def test_a_loader_that_is_wrapped_for_tpus_alone(line: str):
+    """Where the wrapped one may not come, or nobody knows, nothing is told."""
+    source = WRAPPED.replace("LINE", line)
+    assert {one for one in found(source) if one[1] == "XLA422"} == marks(source)
+
+
+def test_a_loader_that_a_helper_wraps():
+    source = WRAPPED.replace("LINE", "print(epoch)")
+    source = source.replace("    for step", "    batches.batch_size  # !XLA422\n    for step")
+    assert {one for one in found(source) if one[1] == "XLA422"} == marks(source)
+
+
+def test_a_loader_that_only_one_call_gives_wrapped():
+    """Nobody knows whether that call is one of the TPUs' road."""
+    source = WRAPPED.replace("LINE", "print(epoch)").replace(
+        "        go_over([feed(", "        SIZE"
+    )
+    source = source.replace("SIZEbatches, device), None], epoch)", "if opts.many: size_of(batches)")
+    source += "def size_of(batches):\n    return len(batches.dataset)\n"
+    assert "XLA422" not in {code for _, code in found(source)}
+    sure = source.replace("if opts.many: size_of", "size_of")
+    assert "XLA422" in {code for _, code in found(sure)}

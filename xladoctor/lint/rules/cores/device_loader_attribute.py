@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._sources import of_parameter
@@ -15,9 +15,10 @@ from xladoctor.lint.rules._tolerated import tolerated
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import FileModel, Problem
+    from xladoctor.lint.model import FileModel, Function, Guard, Problem
 
 _MISSING = frozenset({"sampler", "batch_sampler", "dataset", "batch_size", "collate_fn"})
+_LOADERS = frozenset({Kind.LOADER, Kind.DEVICE_LOADER})
 _MAKERS = "torch_xla.distributed.parallel_loader."
 
 
@@ -27,7 +28,7 @@ def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
     for node in model.nodes(cst.Attribute):
         if node.attr.value not in _MISSING:
             continue
-        made = _maker(model, node.value) or _given(model, node.value)
+        made = _maker(model, node.value) or _given(model, node.value) or _one_way(model, node)
         if made is None:
             continue
         if isinstance(model.parent(node), cst.AssignTarget) or tolerated(model, node):
@@ -57,3 +58,55 @@ def _given(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
         return None
     makers = [_maker(model, given) for given in of_parameter(model, node) or ()]
     return makers[0] if makers and None not in makers else None
+
+
+def _one_way(model: FileModel, node: cst.Attribute) -> cst.Call | None:
+    """The same where a program wraps its plain loader for XLA devices alone.
+
+    ``if on_tpu: loader = MpDeviceLoader(loader, device)``, and then ``loader.sampler`` of either,
+    if nothing says that it is asked elsewhere.
+    """
+    ways = model.value(node.value).roads
+    if not ways or not all(way.certain and way.kind in _LOADERS for way in ways):
+        return None
+    made = next((way.origin for way in ways if way.kind is Kind.DEVICE_LOADER), None)
+    if not isinstance(made, cst.Call) or model.on_xla(node) is OnXla.NO:
+        return None
+    home = model.file_with(made)
+    around = home.guards(made)
+    if not (home.name(made.func) or "").startswith(_MAKERS) or not all(map(_is_device, around)):
+        return None
+    asked = {(home.tree.text(guard.test).strip(), guard.when) for guard in around}
+    return made if _comes_there(model, node, asked) else None
+
+
+def _is_device(guard: Guard) -> bool:
+    """``if on_tpu:``, and no more than that."""
+    return guard.runs is OnXla.YES and not isinstance(guard.test, cst.BooleanOperation)
+
+
+def _comes_there(model: FileModel, node: cst.Attribute, asked: set[tuple[str, bool]]) -> bool:
+    """Whether the wrapped loader comes to a node, by the conditions here and at the calls.
+
+    Those of the kind of device, of the core, and those that the loader was wrapped under.
+    """
+    places: list[cst.CSTNode] = [node]
+    function = model.function_of(node)
+    if function is not None and _from_outside(model, node.value, function):
+        places += [call.node for call in model.callers(function)]
+    return all(
+        guard.runs is OnXla.YES
+        or guard.master is not None
+        or (model.file_with(place).tree.text(guard.test).strip(), guard.when) in asked
+        for place in places
+        for guard in model.file_with(place).guards(place)
+    )
+
+
+def _from_outside(model: FileModel, held: cst.BaseExpression, function: Function) -> bool:
+    """Whether a name holds what callers of its function give: itself, or in a list."""
+    if not isinstance(held, cst.Name):
+        return True
+    ways = [*model.made_of(held), held]
+    names = (part for way in ways if way is not None for part in model.within(way, cst.Name))
+    return any(name.value in function.parameters for name in names)
