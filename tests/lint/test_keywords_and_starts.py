@@ -43,6 +43,11 @@ KEYWORDS = {
         "feed = MpDeviceLoader(DataLoader(data), device, drop_last=True)  # !XLA801\n"
         "more = MpDeviceLoader(DataLoader(data), device, loader_prefetch_size=4)"
     ),
+    "one of two loaders": (
+        "import torch_xla.distributed.parallel_loader as pl\n"
+        "Feed = pl.MpDeviceLoader if data.parts > 1 else pl.ParallelLoader\n"
+        "feed = Feed(DataLoader(data), device=device)  # !XLA801"
+    ),
     "a setting of older releases": (
         "from torch_xla.distributed.fsdp import XlaFullyShardedDataParallel as FSDP\n"
         "model = FSDP(model, mark_step_on_finalization=True)  # !XLA801"

@@ -50,12 +50,7 @@ def unknown_arguments(model: FileModel) -> Iterator[Problem]:
         return
     newest = version(catalogue.table("parameters")["torch_xla"])[:2]
     for call in model.calls():
-        made = _known(model, call)
-        if made is None or _is_other(model, call, made):
-            continue
-        for name, value in _given(model, call).items():
-            if name in _parameters()[made]:
-                continue
+        for made, name, value in _untaken(model, call):
             lost = _lost(made, name)
             if model.target < (newest if lost is None else version(lost["removed_in"])):
                 continue
@@ -69,6 +64,22 @@ def _is_other(model: FileModel, call: CallSite, made: str) -> bool:
     The name is that of the import in its place: ``except ImportError: from torch ... import FSDP``.
     """
     return made.startswith("torch_xla.") and model.on_xla(call.node) is OnXla.NO
+
+
+def _untaken(model: FileModel, call: CallSite) -> Iterator[tuple[str, str, cst.BaseExpression]]:
+    """What a call is given by names that its function does not take, each with that function.
+
+    Where it may be one of several, what is written at the call is for all of them.
+    """
+    told: set[str] = set()
+    for at, made in enumerate(_known(model, call)):
+        if _is_other(model, call, made):
+            continue
+        given = _given(model, call) if at == 0 else call.keywords
+        for name, value in given.items():
+            if name not in _parameters()[made] and name not in told:
+                told.add(name)
+                yield made, name, value
 
 
 def _lost(made: str, name: str) -> Mapping[str, str] | None:
@@ -107,15 +118,15 @@ def _holder(model: FileModel, value: cst.BaseExpression) -> cst.Call | None:
     return call if isinstance(call, cst.Call) else None
 
 
-def _known(model: FileModel, call: CallSite) -> str | None:
-    """The name of what a call calls, if its parameters are known; also through a setting."""
+def _known(model: FileModel, call: CallSite) -> Sequence[str]:
+    """The names of what a call calls of which the parameters are known; also through a setting."""
     if call.target is not None:
-        return None
-    func = call.node.func
-    if call.name is not None or not isinstance(func, cst.Name | cst.Attribute):
-        return call.name if call.name in _parameters() else None
-    ways = [*_of_settings(model, func), *(sources(model, func) or ())]
-    return next((name for way in ways if (name := model.name(way)) in _parameters()), None)
+        return ()
+    func, names = call.node.func, [call.name or ""]
+    if call.name is None and isinstance(func, cst.Name | cst.Attribute):
+        ways = [*_of_settings(model, func), *(sources(model, func) or ())]
+        names = [model.name(way) or "" for way in ways]
+    return [*dict.fromkeys(name for name in names if name in _parameters())]
 
 
 def _given(model: FileModel, call: CallSite) -> dict[str, cst.BaseExpression]:
