@@ -802,3 +802,85 @@ def main(net, optimizer, criterion, loader, val_loader, test_loader):
 
 def test_a_function_that_trains_and_evaluates_is_asked_by_what_it_is_given():
     assert {one for one in found(BOTH) if one[1] == "XLA427"} == set(marks(BOTH))
+
+
+THROUGH_A_HELPER = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from shop import data, held_out, make_net
+
+
+class Mean:
+    def __init__(self):
+        self.sum, self.count = 0.0, 0
+
+    def update(self, value, n=1):
+        self.sum += value * n
+        self.count += n
+        self.avg = self.sum / self.count
+
+
+class Fitter:
+    def __init__(self, net, device, names):
+        self.net, self.device, self.names = net, device, names
+        self.criterion = torch.nn.CrossEntropyLoss()
+        self.optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.log(f"on {device}")
+
+    def log(self, text):
+        if self.names:
+            xm.master_print(text)
+
+    def fit(self, loader, val_loader):
+        for epoch in range(4):
+            shards = pl.ParallelLoader(loader, [self.device])
+            seen = self.train(shards.per_device_loader(self.device))
+            self.log(f"train {epoch}: {seen}")
+            shards = pl.ParallelLoader(val_loader, [self.device])
+            scores = self.validate(shards.per_device_loader(self.device))
+            told = f"valid {epoch}: " + " ".join(f"{k} {v}" for k, v in zip(self.names, scores))
+            self.log(told)  # !XLA427
+            self.log("loss {:.3f}".format(scores[0]))  # !XLA427
+            whole = xm.mesh_reduce("loss", scores[0], sum)
+            self.log(f"of all: {whole}")
+
+    def train(self, loader):
+        meter = Mean()
+        self.net.train()
+        for x, y in loader:
+            self.optimizer.zero_grad()
+            loss = self.criterion(self.net(x), y)
+            loss.backward()
+            xm.optimizer_step(self.optimizer)
+            meter.update(loss.item(), len(y))
+        return meter.avg
+
+    def validate(self, loader):
+        meters = [Mean()]
+        self.net.eval()
+        with torch.no_grad():
+            for x, y in loader:
+                meters[0].update(self.criterion(self.net(x), y).item(), len(y))
+        return [one.avg for one in meters]
+
+
+def work(rank):
+    device = xm.xla_device()
+    shared = DistributedSampler(data, xm.xrt_world_size(), rank)
+    val_shared = DistributedSampler(held_out, xm.xrt_world_size(), rank)
+    loader = DataLoader(data, 8, sampler=shared, drop_last=True)
+    val_loader = DataLoader(held_out, 8, sampler=val_shared)
+    Fitter(make_net().to(device), device, ["loss"]).fit(loader, val_loader)
+
+
+xmp.spawn(work)
+"""
+
+
+def test_a_helper_that_tells_what_it_is_given_is_asked_at_each_call():
+    told = {one for one in found(THROUGH_A_HELPER) if one[1] == "XLA427"}
+    assert told == set(marks(THROUGH_A_HELPER))

@@ -42,6 +42,7 @@ _PROCESSES = frozenset({"process_id", "num_process", "experiment_id"})
 #: Methods of Trainers and of Accelerate's object that hand on what they are given.
 _HANDS_ON = know.HANDS_ON | {"_prepare_inputs", "_prepare_input"}
 _HOLDS = frozenset({Kind.CONTAINER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
+_TEXTS = (cst.SimpleString, cst.ConcatenatedString, cst.FormattedString)
 _RUNS = frozenset({Kind.MODEL, Kind.LOSS})
 _MOST = 600
 #: Keys and places, the outermost first.
@@ -349,6 +350,8 @@ class _Question:
             return model.is_parameter(func) or bool(model.assigned_to(func))
         if not isinstance(func, cst.Attribute) or call.receiver is None:
             return False
+        if isinstance(call.receiver, _TEXTS):  # ``" ".join(told)``, ``"{:.3f}".format(loss)``
+            return True
         self._of_library(func)
         kind = model.value(call.receiver).kind
         return (

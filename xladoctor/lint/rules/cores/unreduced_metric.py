@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import children
+from xladoctor.lint.model import Function, children
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import LIGHTNING_EVALS
 from xladoctor.lint.rules import rule
@@ -54,9 +54,9 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
     names = GivenNames(model)
     evaluations = list(_sharded_evaluations(model))
     shards = Shards(model, names, ShardedLoaders(model, names, evaluations))
-    for call in (*model.calls(*_TELLS), *_logs(model), *_by_accelerate(model)):
+    for call, alone in _tellers(model, shards):
         entry = model.on_every_core(call.node)
-        if entry is None or not _alone(model, call):
+        if entry is None or not (alone or _alone(model, call)):
             continue
         told = _metric(model, call, shards)
         if told is None:
@@ -80,6 +80,37 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
             ],
         )
+
+
+def _tellers(model: FileModel, shards: Shards) -> Iterator[tuple[CallSite, bool]]:
+    """The calls that tell something, each with whether the master core alone does so inside.
+
+    Of a helper (``def log(self, text): xm.master_print(text)``) its calls, each for itself, where
+    what it is given is not the metric of one shard each time.
+    """
+    told: dict[cst.CSTNode, None] = {}
+    for call in (*model.calls(*_TELLS), *_logs(model), *_by_accelerate(model)):
+        yield call, False
+        helper = call.function
+        if helper is None or not _tells_given(model, call, helper):
+            continue
+        if model.on_every_core(call.node) is not None and _metric(model, call, shards) is not None:
+            continue  # told there
+        for other in model.callers(helper):
+            if model.is_here(other.node) and other.node not in told:
+                told[other.node] = None
+                yield other, _alone(model, call)
+
+
+def _tells_given(model: FileModel, call: CallSite, helper: Function) -> bool:
+    """Whether what a call tells is a parameter of its function, as it was given."""
+    return any(
+        isinstance(node, cst.Name)
+        and node.value in helper.parameters
+        and model.with_parameter(node) is helper
+        for argument in call.node.args
+        for node in _told(model, argument.value)
+    )
 
 
 def _has_shards(model: FileModel) -> bool:
