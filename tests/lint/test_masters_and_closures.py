@@ -248,6 +248,30 @@ def work(index, ask):
     run.train(ask.batches)
 torch_xla.launch(work, args=(1,))
 """,
+    "XLA425: the master writes down what waits": """\
+from torch.utils.tensorboard import SummaryWriter
+def work(rank, net, adam, batches, crit, ask):
+    where = torch_xla.device()
+    net.to(where)
+    board = SummaryWriter(ask.folder) if rank == 0 else None
+    for n, (x, y) in enumerate(pl.MpDeviceLoader(batches, where)):
+        adam.zero_grad()
+        loss = crit(net(x), y)
+        loss.backward()
+        xm.optimizer_step(adam)
+        if rank == 0 and n % ask.every == 0:
+            board.add_scalar("loss", loss, n)  # !XLA425
+            board.add_scalar("loss", loss.detach(), global_step=n)  # !XLA425
+            board.add_scalar("loss", loss.item(), n)
+            board.add_scalar("loss", loss / ask.every, n)
+            board.add_scalars("all", {"loss": loss, "n": n}, n)  # !XLA425
+        if rank == 0:
+            xm.add_step_closure(board.add_scalar, args=("loss", loss, n))
+        torch_xla.sync()
+        if rank == 0:
+            board.add_scalar("loss", loss, n)
+torch_xla.launch(work, args=(None, None, None, None, None))
+""",
     "XLA425: the master saves while the reduction waits": """\
 def work(rank, ask):
     where = torch_xla.device()

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.parts import literal_parts
 from xladoctor.lint.reading import tells_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _METHODS = ("cpu", "tolist", "numpy")
 _PRINTS = ("builtins.print", "torch_xla.core.xla_model.master_print")
 _MASTER_PRINT = _PRINTS[1]
+#: Methods of TensorBoard's writer.
+_WRITES = ("add_scalar", "add_scalars", "add_histogram", "add_image", "add_images")
 #: What is asked of a model without running it.
 _ASKED = frozenset({"state_dict", "eval", "train", "parameters", "named_parameters", "config"})
 
@@ -144,10 +147,7 @@ def _is_read(model: FileModel, call: CallSite) -> bool:
 
 def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
     for call in model.methods(*_METHODS):
-        tensor = call.receiver
-        if isinstance(tensor, cst.Call):  # loss.detach().cpu()
-            inner = model.call(tensor)
-            tensor = inner.receiver if inner.method in {"detach", "cpu"} else None
+        tensor = _detached(model, call.receiver)  # loss.detach().cpu()
         if isinstance(tensor, cst.Name) and model.value(tensor).is_device_tensor:
             yield call, tensor
     for call in model.methods("decode", "batch_decode"):
@@ -155,10 +155,29 @@ def _reads(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
         ids = call.argument(0, "token_ids") if tells_text(call) else None
         if ids is not None and model.value(ids).is_device_tensor:
             yield call, ids
+    for call in model.methods(*_WRITES):
+        # TensorBoard's ``make_np`` does ``tensor.detach().cpu()``; of what is computed for it,
+        # nothing else waits.
+        if not any(event.effect is Effect.READ for event in model.effects.by_call(call)):
+            continue
+        given = [*call.positional, *call.keywords.values()]
+        for part in (*given, *(one for value in given for one in literal_parts(value))):
+            tensor = _detached(model, part)
+            if isinstance(tensor, cst.Name) and model.value(tensor).is_device_tensor:
+                yield call, tensor
+                break
     for call in model.calls(*_PRINTS):
         for argument in call.positional:
             if isinstance(argument, cst.Name) and model.value(argument).is_device_tensor:
                 yield call, argument
+
+
+def _detached(model: FileModel, node: cst.BaseExpression | None) -> cst.BaseExpression | None:
+    """``loss`` of ``loss`` and ``loss.detach()``; nothing of what else is computed."""
+    if not isinstance(node, cst.Call):
+        return node
+    inner = model.call(node)
+    return inner.receiver if inner.method in {"detach", "cpu"} else None
 
 
 def _branches(model: FileModel) -> Iterator[tuple[Problem, set[cst.CSTNode]]]:
