@@ -136,7 +136,7 @@ class Rarity:
     def _empty(self, test: cst.BaseExpression, *, when: bool) -> str | None:
         """What an object keeps that has nothing in it yet: ``state`` of ``len(state) == 0``.
 
-        Also of ``not state`` and of ``"step" not in state``.
+        Also of ``not state`` and of ``"step" not in state``; ``tables`` of a module is kept too.
         """
         test, when = without_not(test, when=when)
         holder: cst.BaseExpression | None = None
@@ -151,7 +151,14 @@ class Rarity:
         elif not when:
             holder = test
         kept = self._tree.assigned_once(holder) if isinstance(holder, cst.Name) else holder
-        return self._tree.text(holder).strip() if holder is not None and _is_kept(kept) else None
+        stays = _is_kept(kept) or (holder is not kept and self._of_module(kept))
+        return self._tree.text(holder).strip() if holder is not None and stays else None
+
+    def _of_module(self, made: cst.BaseExpression | None) -> bool:
+        """``tables = {}`` of a module, which its functions fill: it is there as long as they."""
+        if not isinstance(made, cst.Dict | cst.Call) or self._tree.function_of(made) is not None:
+            return False
+        return not any(isinstance(x, cst.For | cst.While) for x in self._tree.ancestors(made))
 
     def _sets_flag(self, node: cst.If, test: cst.BaseExpression, *, when: bool) -> bool:
         """Whether a condition on a flag turns it, so that it holds once."""
