@@ -213,6 +213,16 @@ def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
     return node
 
 
+def _repeated(node: cst.BaseExpression) -> cst.BaseExpression:
+    """``self.token`` of ``self.token.unsqueeze(0).expand(n, -1)``: the same numbers."""
+    kept = node
+    while isinstance(kept, cst.Call) and isinstance(kept.func, cst.Attribute):
+        if kept.func.attr.value not in _REPEATED:
+            return node
+        kept = kept.func.value
+    return kept
+
+
 def _of_turn(data: cst.BaseExpression, inner: Loop) -> bool:
     """Whether what is uploaded is another thing in each turn of a loop: of its target, or new."""
     if not isinstance(inner.node, cst.For | cst.CompFor):
@@ -253,7 +263,8 @@ def _computed(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
 
 def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
     """``self.weights.to(x.device)`` in a step, of what was made on the host before the loop."""
-    source, value = moved.source, model.value(moved.source)
+    source = _repeated(moved.source)
+    value = model.value(source)
     if isinstance(source, cst.Subscript):
         if not all(_is_whole(model, element) for element in source.slice):
             return  # ``self.images[picked]``: other rows each time
