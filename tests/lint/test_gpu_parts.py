@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, found_in_files, marks
+from rule_helpers import codes, found, found_in_files, marks
 
 XM = """\
 import torch
@@ -229,3 +229,63 @@ def test_speed_and_protocol_of_unit_tests_are_nobodys_matter():
     assert {code for _, code in found(IN_TESTS) if code[3] in "123456"} == set()
     program = IN_TESTS.replace("(unittest.TestCase)", "").replace("test_draws", "draws")
     assert "XLA101" in {code for _, code in found(program)}
+
+
+TWO_ROADS = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from shop import make_loader, make_net
+
+
+def has_tpu():
+    try:
+        import torch_xla.core.xla_model as xm
+        return True
+    except ImportError:
+        return False
+
+
+def main():
+    if has_tpu():
+        import torch_xla.distributed.xla_multiprocessing as xmp
+        xmp.spawn(run, args=(4,))
+        return
+    torch.multiprocessing.spawn(run, args=(4,), nprocs=4)
+
+
+def run(rank, parts):
+    if has_tpu():
+        import torch_xla.core.xla_model as xm
+        device = xm.xla_device()
+    else:
+        dist.init_process_group("nccl", rank=rank, world_size=parts)
+        device = torch.device("cuda", rank)
+    net = make_net().to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    if has_tpu():
+        pass
+    WRAP
+        net = DDP(net)
+    for x, y in make_loader(rank, parts):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x.to(device)), y.to(device)).backward()
+        optimizer.step()
+        if has_tpu():
+            xm.mark_step()
+
+
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrap", "told"),
+    [
+        ("elif torch.cuda.is_available():", True),
+        ("else:", True),
+        ("if parts > 1:", False),
+    ],
+)
+def test_a_model_that_is_wrapped_on_gpus_alone_is_not_reduced_on_tpus(wrap, told):
+    assert ("XLA302" in codes(TWO_ROADS.replace("WRAP", wrap))) is told

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 #: What torch_xla reduces gradients with: whose gradients can be asked.
 _OWN = (OPTIMIZER_STEP, REDUCE, *ALL_REDUCE)
 
+_DDP = "torch.nn.parallel.DistributedDataParallel"
 #: Methods of a model that give its parameters one by one.
 _PARAMETERS = frozenset({"parameters", "named_parameters"})
 
@@ -47,7 +48,8 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
         return
     yield from _twice(model)
     yield from _per_parameter(model)
-    if model.spmd or reduces_gradients(model, beside=_OWN):
+    beside = (*_OWN, _DDP) if _wraps_elsewhere(model) else _OWN
+    if model.spmd or reduces_gradients(model, beside=beside):
         return
     if not any(True for part in (model, *model.linked) for _ in part.methods("backward")):
         return
@@ -72,6 +74,12 @@ def plain_optimizer_step(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, call),
         )
+
+
+def _wraps_elsewhere(model: FileModel) -> bool:
+    """Whether DDP is for other devices alone: ``if on_tpu: pass``, ``else: net = DDP(net)``."""
+    calls = [(part, call) for part in (model, *model.linked) for call in part.calls(_DDP)]
+    return bool(calls) and all(part.on_xla(call.node) is OnXla.NO for part, call in calls)
 
 
 def _inside_prepared(model: FileModel) -> Iterator[Problem]:
