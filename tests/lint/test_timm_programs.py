@@ -120,6 +120,44 @@ def main(index, limit):
     net = torch.nn.Linear(4, 4).to(xm.xla_device())
     save_on_master({"net": net.state_dict(), "epoch": 3}, "last.pt")
 """,
+    "XLA208: CutMix in timm's Mixup": """
+import argparse
+from timm.data import Mixup
+from timm.data.mixup import Mixup as Mixes
+parser = argparse.ArgumentParser()
+parser.add_argument("--mixup", type=float, default=0.8)
+parser.add_argument("--cutmix", type=float, default=0.0)
+parser.add_argument("--box", type=float, nargs="+", default=None)
+opts = parser.parse_args()
+def one_epoch(net, adam, batches, mix=None):
+    for x, y in batches:
+        if mix is not None:
+            x, y = mix(x, y)  # !XLA208
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+def main(index, limit):
+    device = xm.xla_device()
+    net = torch.nn.Linear(4, 4).to(device)
+    adam = create_optimizer_v2(net, opt="adamw", lr=1e-3)
+    fed = pl.MpDeviceLoader(batches, device)
+    mix = None
+    if limit:
+        mix = Mixup(mixup_alpha=opts.mixup, cutmix_alpha=1.0, num_classes=10)
+    one_epoch(net, adam, fed, mix)
+    alone = Mixup(mixup_alpha=opts.mixup, num_classes=10)
+    off = Mixup(opts.mixup, opts.cutmix, opts.box, num_classes=10)
+    boxes = Mixes(cutmix_minmax=(0.2, 0.8), num_classes=10)
+    for x, y in fed:
+        alone(x, y)
+        off(x, y)
+        x, y = boxes(x, y)  # !XLA208
+        net(x).sum().backward()
+        xm.optimizer_step(adam)
+    for x, y in batches:
+        x, y = boxes(x, y)
+        net(x.to(device)).sum().backward()
+        xm.optimizer_step(adam)
+""",
     "XLA721: numbers, and what stayed on the host": """
 def save_on_master(*args, **kwargs):
     if xm.is_master_ordinal():

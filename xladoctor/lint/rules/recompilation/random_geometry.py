@@ -22,6 +22,8 @@ from xladoctor.lint.rules._exact import (
 )
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._reads import costly_loop, loop_place
+from xladoctor.lint.rules._settled import by_default
+from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ _MEASURED = frozenset(
     for version in ("", ".v2")
     for name in ("RandomCrop", "RandomResizedCrop", "RandomErasing", "CutMix")
 )
+#: timm 1.0's, data/mixup.py: with CutMix, ``x[:, :, yl:yh, xl:xh] = ...`` of drawn numbers.
+_MIXES = frozenset({"timm.data.Mixup", "timm.data.mixup.Mixup"})
 #: What makes tensors of another size.
 _RESIZES = (
     "torch.nn.functional.interpolate",
@@ -73,9 +77,10 @@ def random_geometry(model: FileModel) -> Iterator[Problem]:
         loop = costly_loop(model, call.node)
         if loop is not None:
             name = (transform.name or "").rpartition(".")[2]
+            box = "CutMix in Mixup" if transform.name in _MIXES else name
             yield model.problem(
                 call.node,
-                f"the box of {name} is drawn as Python numbers, which become constants of the "
+                f"the box of {box} is drawn as Python numbers, which become constants of the "
                 "graph: a new graph, and a compilation, in almost every step",
                 suggestion="transform on the host: in the Dataset, or in collate_fn for CutMix",
                 related=[
@@ -272,4 +277,24 @@ def _draws_several(call: CallSite) -> bool:
 def _transform(model: FileModel, call: CallSite) -> CallSite | None:
     func = call.node.func
     made = made_by(model, func) if isinstance(func, cst.Name | cst.Call) else None
-    return made if made is not None and made.name in _MEASURED else None
+    if made is not None and made.name in _MEASURED:
+        return made
+    if call.name is not None or len(call.positional) != 2:
+        return None
+    # ``mix = None``, and ``mix = Mixup(...)`` where it is asked for, which a function is given.
+    ways = sources(model, func) if isinstance(func, cst.Name | cst.Attribute) else None
+    made_at = [model.call(way) for way in ways or () if isinstance(way, cst.Call)]
+    return next((one for one in made_at if one.name in _MIXES and _cuts(model, one)), None)
+
+
+def _cuts(model: FileModel, made: CallSite) -> bool:
+    """Whether timm's Mixup was asked for CutMix, and no default of the program leaves it out."""
+    if made.has_star:
+        return False
+    home = model.file_with(made.node)
+    alpha, box = made.argument(1, "cutmix_alpha"), made.argument(2, "cutmix_minmax")
+    alphas = by_default(home, alpha) if alpha is not None else ()
+    boxes = by_default(home, box) if box is not None else ()
+    return any(value is not None and value != 0 for value in alphas) or any(
+        value is not None and value is not NotImplemented for value in boxes
+    )
