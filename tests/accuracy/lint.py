@@ -129,7 +129,7 @@ CODES = {
     "lightning-manual": ("XLA319", "XLA407", "XLA902"),
     "loader-workers": ("XLA606",),
     "random-branch": ("XLA207",),
-    "removed-argument": ("XLA803", "XLA801", "XLA713"),
+    "removed-argument": ("XLA803", "XLA801", "XLA713", "XLA901", "XLA905", "XLA906"),
     "varying-index": ("XLA205", "XLA208"),
     "equal-random": ("XLA434",),
     "syncing-optimizer": ("XLA110",),

@@ -674,3 +674,60 @@ def test_a_module_has_the_parts_that_it_adds_by_name(adds):
     program = PARTS.format(adds=adds)
     told = {(row, code) for row, code in found(program) if code == "XLA721"}
     assert told == marks(program)
+
+
+KEYED = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+def total(outputs):
+    error = outputs["error"]
+    if outputs["parts"]:
+        error = error + {used}
+    return error
+
+def main(net, rows):
+    net = net.to(torch_xla.device())
+    adam = torch.optim.Adam(net.parameters())
+    for x in rows:
+        adam.zero_grad()
+        total(net(x)).backward()
+        xm.optimizer_step(adam)
+"""
+USED = {
+    'torch.stack(outputs["parts"]).mean()': False,
+    'sum(part for part in outputs["parts"] if part.requires_grad)': False,
+    'outputs["parts"].mean()': True,
+}
+
+
+@pytest.mark.parametrize("used", USED)
+def test_what_a_function_stacks_is_asked_whether_it_is_empty(used):
+    program = KEYED.format(used=used)
+    assert ("XLA104" in codes(program)) is USED[used]
+
+
+KINDS = """
+import torch
+import torch_xla.core.xla_model as xm
+
+def {name}(device):
+    if device is None:
+        return False
+    return torch.device(named(device)).type == "xla"
+
+def keep(state, path, device):
+    if {name}(device):
+        xm.save(state, path)
+        return
+    torch.save(state, path)
+
+net = torch.nn.Linear(2, 2).to(xm.xla_device())
+keep(net.state_dict(), "net.pt", xm.xla_device())
+"""
+
+
+@pytest.mark.parametrize(("name", "told"), [("is_xla_device", False), ("same_device", True)])
+def test_what_is_behind_the_end_of_the_way_for_xla_devices(name, told):
+    assert ("XLA721" in codes(KINDS.format(name=name))) is told

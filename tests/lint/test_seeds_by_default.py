@@ -162,3 +162,28 @@ def test_a_name_says_nothing_of_programs_of_other_libraries():
     assert found(beside, filename="train_tpu.py") == []
     alone = "import torch\n\nprint(torch.ones(2).cuda())\n"
     assert found(alone, filename="train_tpu.py") == []
+
+
+@pytest.mark.parametrize(
+    ("said", "is_told"),
+    [
+        ("Fine-tune.\n\n    python -m torch_xla.distributed.xla_spawn train.py\n", True),
+        ("Run it:\n    accelerate launch --num_processes 8 --tpu train.py\n", True),
+        ("python xla_spawn.py --num_cores 8 train.py", True),
+        ("PJRT_DEVICE=TPU python train.py", True),
+        ("accelerate launch --multi_gpu train.py", False),
+        ("It never ran on a TPU.", False),
+    ],
+)
+def test_a_program_that_says_how_it_is_started(said, is_told):
+    program = f'"""{said}"""\n{PLAIN}'
+    assert found(program) == (sorted(marks(program)) if is_told else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_told"),
+    [("args.tpu_cores", True), ("opt.tpu_cores", True), ("rows.tpu_cores", False)],
+)
+def test_settings_that_are_asked_for_cores_of_tpus(asked, is_told):
+    program = f"{PLAIN}\nif {asked}:\n    main(net, optimizer, loader)\n"
+    assert found(program) == (sorted(marks(program)) if is_told else [])

@@ -128,3 +128,31 @@ def whole(net, batches):
 def test_what_calls_the_function_that_joins_runs_on_each_core_too(decorator, mark):
     text = JOINS.format(decorator=decorator, mark=mark)
     assert told(text) == set(marks(text))
+
+
+JOINED = """\
+import torch
+import torch.distributed as dist
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_backend
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+def train():
+    dist.init_process_group("xla", init_method="xla://")
+    print("trains"){each}
+
+def work(index):
+    train()
+
+if __name__ == "__main__":
+    print("begins"){script}
+    {start}
+"""
+
+
+def test_what_joins_a_group_in_a_program_that_starts_the_cores_itself():
+    each = "  # !XLA401"
+    program = JOINED.format(each=each, script=each, start="work(0)")
+    assert told(program) == marks(program)
+    program = JOINED.format(each=each, script="", start="xmp.spawn(work)")
+    assert told(program) == marks(program)

@@ -32,6 +32,7 @@ SETTINGS_WORDS = frozenset(
         "settings",
     ]
 )  # fmt: skip
+_ASKS = frozenset({"is", "on", "has", "have"})
 #: Words of a file's name that say what it is for, and words beside them that say that it may be for
 #: others.
 _NAMED = frozenset({"tpu", "tpus", "xla"})
@@ -67,6 +68,8 @@ def flag(name: str) -> bool | None:
     """What a flag of that name is on XLA devices."""
     said = words(name)
     rest = said - XLA_WORDS - OTHER_WORDS - _FLAG
+    if said & _ASKS:
+        rest -= {"device"}  # ``is_xla_device``, and not ``xla_device``, which is one
     if said & XLA_WORDS and not said & OTHER_WORDS and not rest - _REFUSES:
         return not rest
     return False if said & OTHER_WORDS and not said & XLA_WORDS and not rest else None

@@ -57,6 +57,7 @@ class Entries:
     def all(self) -> Sequence[Entry]:
         """Where code begins that every core runs."""
         found: list[Entry] = []
+        joins: list[cst.Call] = []
         alone: set[cst.Module] = set()  # start one process, which is no other file's either
         for call in self._tree.calls:
             name = self._names.resolve(call.func) or ""
@@ -69,8 +70,11 @@ class Entries:
             elif (by_ignite := self._by_ignite(call)) is not None:
                 found.append(Entry(by_ignite, call))
             elif name == "torch.distributed.init_process_group" and self._joins_xla(call):
-                found.append(Entry(self._graph.home[call], call))
-                found.extend(self._joined_through(call))
+                joins.append(call)
+        # What starts the cores itself is run by one process, whoever joins a group then.
+        through = [] if found else [one for call in joins for one in self._joined_through(call)]
+        found.extend(Entry(self._graph.home[call], call) for call in joins)
+        found.extend(through)
         if not found:
             found.extend(self._of_accelerate())
         if not found:

@@ -13,8 +13,11 @@ from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.frameworks import HELD_TRAINERS, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
+from xladoctor.lint.words import names_settings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
@@ -55,6 +58,12 @@ _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 _SAID = frozenset(
     {"tpu", "xla", "PJRT_DEVICE", "XRT_TPU_CONFIG"}
     | {"XLA_USE_BF16", "XLA_DOWNCAST_BF16", "ACCELERATE_DOWNCAST_BF16"}
+)
+#: How a docstring says that a program is started: ``python -m torch_xla... train.py``,
+#: ``python xla_spawn.py --num_cores 8 train.py``, ``accelerate launch --tpu train.py``.
+_TPU_LAUNCH = re.compile(
+    r"python\d? +-m +torch_xla\.|\bxla_spawn\.py\b|\baccelerate +launch\b.* --tpu\b"
+    r"|\bPJRT_DEVICE=(TPU|NEURON)\b"
 )
 #: What programs compare with what they run on.
 _KINDS = frozenset({"TPU", "XLA", "NEURON"})
@@ -255,6 +264,8 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         return True
     if any(map(_is_of_lightning, tree.by_type.get(cst.Attribute, ()))):
         return True
+    if any(_TPU_LAUNCH.search(text) for text in _usage(tree)):
+        return True
     if any(string(one) in _SAID or _is_compared(one, tree) for one in tree.strings):
         return True
     lightning = roots & {"lightning", "pytorch_lightning"}
@@ -293,8 +304,17 @@ def _is_of_lightning(node: cst.CSTNode) -> bool:
     return node.attr.value in LIGHTNING_FOR_XLA or (
         node.attr.value in {*_CORES, *_ASKED}
         and isinstance(held, cst.Name)
-        and held.value in HELD_TRAINERS
+        and (held.value in HELD_TRAINERS or names_settings(held.value))
     )
+
+
+def _usage(tree: Tree) -> Iterator[str]:
+    """What a file says of itself, if it does: how it is started."""
+    for module in tree.modules:
+        first = module.body[0] if module.body else None
+        line = first.body[0] if isinstance(first, cst.SimpleStatementLine) else None
+        if isinstance(line, cst.Expr) and isinstance(line.value, cst.SimpleString):
+            yield str(string(line.value))
 
 
 def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:

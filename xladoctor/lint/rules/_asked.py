@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
 
 _WORDS = {cst.If: "if", cst.While: "while", cst.IfExp: "if", cst.Assert: "assert", cst.CompIf: "if"}
+#: What is given a list of tensors.
+_OF_LISTS = ("torch.stack", "torch.cat", "torch.concat", "builtins.len", "builtins.sum")
 _ASKING = (*_WORDS, cst.BooleanOperation, cst.UnaryOperation)
 
 
@@ -74,6 +76,8 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         return False
     if isinstance(leaf, cst.Name) and (_is_taken_out(model, leaf) or _is_mapping(model, leaf)):
         return False
+    if isinstance(leaf, cst.Subscript) and _is_listed(model, leaf):
+        return False
     if isinstance(leaf, cst.Attribute) and any(is_name(x, "None") for x in model.kept_in(leaf)):
         return False  # ``if not self.first: self.first = batch``: is there one yet?
     if isinstance(leaf, cst.Comparison):
@@ -113,4 +117,16 @@ def _is_mapping(model: FileModel, name: cst.Name) -> bool:
     return any(
         is_name(call.receiver, name.value) and call.function is home
         for call in model.methods("keys", "items", "values")
+    )
+
+
+def _is_listed(model: FileModel, node: cst.Subscript) -> bool:
+    """``if outputs["losses"]:`` of what the function stacks, counts or goes over: a list."""
+    if model.value(node).certain:
+        return False
+    text, home = model.tree.text(node).strip(), model.function_of(node)
+    given = [call.positional[0] for call in model.calls(*_OF_LISTS) if call.positional]
+    given += [one.iter for one in model.nodes(cst.For, cst.CompFor)]  # type: ignore[attr-defined]
+    return any(
+        model.tree.text(one).strip() == text and model.function_of(one) is home for one in given
     )

@@ -15,11 +15,11 @@ from xladoctor.lint.rules._fabric import fabric_of_cores, launched
 from xladoctor.lint.rules._given_to_master import given_to_master
 from xladoctor.lint.rules._lightning import (
     COMMAND_LINES,
-    FROM_OPTIONS,
     TRAINERS,
     for_xla,
     several_cores,
 )
+from xladoctor.lint.rules._lightning_gone import FROM_OPTIONS
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 from xladoctor.lint.rules._sources import is_made_in, the_call
 

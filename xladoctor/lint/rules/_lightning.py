@@ -11,6 +11,7 @@ from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA
 from xladoctor.lint.rules._constants import constant, is_number_option, of_settings, option_defaults
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._given import entries, given
+from xladoctor.lint.rules._lightning_gone import FROM_OPTIONS
 from xladoctor.lint.rules._lightning_hooks import logs
 from xladoctor.lint.rules._sources import sources
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, Class, FileModel
     from xladoctor.lint.model.values import Value
 
-#: The Trainer by what a program was started with, and Lightning's own command line.
-FROM_OPTIONS = "lightning.pytorch.Trainer.from_argparse_args"
+#: Lightning's own command line.
 COMMAND_LINES = (
     "lightning.pytorch.cli.LightningCLI",
     "lightning.pytorch.utilities.cli.LightningCLI",

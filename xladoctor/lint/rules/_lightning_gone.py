@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import Class, FileModel, Problem
 
 _TRAINER = "lightning.pytorch.Trainer"
+#: What old Lightning made a Trainer of.
+FROM_OPTIONS = f"{_TRAINER}.from_argparse_args"
 #: What a program's modules are built on.
 MODULE = "lightning.pytorch.LightningModule"
 _DATA_MODULE = "lightning.pytorch.LightningDataModule"
@@ -124,7 +126,7 @@ def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
     if owner is not None and function is not None and held.value == "trainer":
         given = function.parameters[1:2] == ("trainer",)
         return given and not LIGHTNING_CALLBACKS.isdisjoint(model.library_bases(owner))
-    return is_made_in(model, held, {_TRAINER})
+    return is_made_in(model, held, {_TRAINER, FROM_OPTIONS})
 
 
 def _is_declared(model: FileModel, name: cst.Name) -> bool:

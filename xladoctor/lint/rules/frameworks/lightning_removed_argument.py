@@ -16,7 +16,6 @@ from xladoctor.lint.rules._fabric_launch import apart
 from xladoctor.lint.rules._given import entries, given
 from xladoctor.lint.rules._lightning import (
     CLASSES,
-    FROM_OPTIONS,
     RENAMED,
     TRAINERS,
     class_of,
@@ -24,6 +23,7 @@ from xladoctor.lint.rules._lightning import (
     hinges,
     wanted_for_xla,
 )
+from xladoctor.lint.rules._lightning_gone import FROM_OPTIONS
 from xladoctor.lint.rules._names_gone import names_gone, of_classes
 from xladoctor.lint.rules._sources import made_in, sources, the_source
 

@@ -90,7 +90,8 @@ def _loaded_by_object(model: FileModel) -> Iterator[Problem]:
     """
     for call in model.methods("load_from_checkpoint"):
         asked = call.receiver
-        if not isinstance(asked, cst.Name) or asked.value in {"self", "cls"}:
+        own = isinstance(asked, cst.Name) and asked.value in {"self", "cls"}
+        if not isinstance(asked, cst.Name | cst.Call) or own:
             continue
         made = model.value(asked).instance
         if made is None or not is_lightning(model, made.cls):
@@ -100,7 +101,7 @@ def _loaded_by_object(model: FileModel) -> Iterator[Problem]:
                 call.node,
                 "load_from_checkpoint makes a new module, and Lightning 2 raises TypeError if an "
                 "object is asked for it",
-                suggestion=f"{asked.value} = {made.cls.name}.load_from_checkpoint(...)",
+                suggestion=f"{made.cls.name}.load_from_checkpoint(...), whose result is the module",
             )
 
 
