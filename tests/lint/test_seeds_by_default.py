@@ -187,3 +187,19 @@ def test_a_program_that_says_how_it_is_started(said, is_told):
 def test_settings_that_are_asked_for_cores_of_tpus(asked, is_told):
     program = f"{PLAIN}\nif {asked}:\n    main(net, optimizer, loader)\n"
     assert found(program) == (sorted(marks(program)) if is_told else [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_told"),
+    [
+        ('settings["tpu_cores"] = 8', True),
+        ('print(settings["tpu_cores"])', False),
+        ('if "TPU_NAME" in os.environ: settings["max_epochs"] = 3', True),
+        ('if "RUN_NAME" in os.environ: settings["max_epochs"] = 3', False),
+    ],
+)
+def test_what_a_dictionary_of_settings_is_given(asked, is_told):
+    program = (
+        f"import os\nimport lightning as L\nsettings = dict()\n{asked}\nL.Trainer().tune(net)\n"
+    )
+    assert ("XLA910" in {code for _, code in found(program)}) is is_told

@@ -22,7 +22,7 @@ _ROOT = re.compile(
     r"torch_xla|\b(?:num_)?tpu_cores\b|tpu_num_cores|torch[._]tpu|torchax|tpu_dist"
     r"|\bxm\.(?:xla_device|optimizer_step|mark_step)\b|\bget_tpu_sampler\("
     r"|optimum\.(?:neuron|tpu)|neuronx_distributed|DistributedType\.(?:XLA|TPU)"
-    r"|PJRT_DEVICE|XRT_TPU_CONFIG|XLA_USE_BF16|DOWNCAST_BF16"
+    r"|PJRT_DEVICE|XRT_TPU_CONFIG|XLA_USE_BF16|DOWNCAST_BF16|\bTPU_NAME\b|COLAB_TPU_ADDR"
     r"|\b(?:Single(?:Device)?)?(?:XLA|TPU)(?:FSDP|Spawn)?(?:Accelerator|Strategy)\b"
     r"|['\"](?:tpu|neuron)(?::\d+)?['\"]|\bdef _mp_fn\(|[=!]=\s*['\"](?:TPU|XLA|NEURON)['\"]"
     r"|\bhelp\s*=\s*['\"][^'\"\n]*\b(?:tpu|TPU)s?\b"

@@ -53,11 +53,12 @@ _OF_ACCELERATE = frozenset({"Accelerator", "notebook_launcher", "PartialState"})
 _OPTIONS = frozenset({"add_argument", "option", "Option", "argument", "Argument"})
 _CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
 _TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
-#: Texts that a program for TPUs has. The last three are read on XLA devices alone, by torch_xla and
-#: by Accelerate (``accelerate/state.py``).
+#: Texts that a program for TPUs has. The three that speak of BF16 are read on XLA devices alone, by
+#: torch_xla and by Accelerate (``accelerate/state.py``); machines with TPUs have the last two.
 _SAID = frozenset(
     {"tpu", "xla", "PJRT_DEVICE", "XRT_TPU_CONFIG"}
     | {"XLA_USE_BF16", "XLA_DOWNCAST_BF16", "ACCELERATE_DOWNCAST_BF16"}
+    | {"TPU_NAME", "COLAB_TPU_ADDR"}
 )
 #: How a docstring says that a program is started: ``python -m torch_xla... train.py``,
 #: ``python xla_spawn.py --num_cores 8 train.py``, ``accelerate launch --tpu train.py``.
@@ -318,9 +319,13 @@ def _usage(tree: Tree) -> Iterator[str]:
 
 
 def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:
-    """Whether it names an entry of a dictionary that is written out: ``{"tpu_cores": 8}``."""
+    """Whether it names what a dictionary is given: ``{"tpu_cores": 8}``, ``d["tpu_cores"] = 8``."""
     parent = tree.parents.get(literal)
-    return isinstance(parent, cst.DictElement) and parent.key is literal
+    if isinstance(parent, cst.DictElement):
+        return parent.key is literal
+    # The subscript around it, if it is the target of an assignment.
+    above = list(tree.ancestors(literal))[:4] if isinstance(parent, cst.Index) else []
+    return len(above) == 4 and isinstance(above[3], cst.AssignTarget)
 
 
 def _option_for_cores(call: cst.Call) -> bool:
