@@ -199,7 +199,6 @@ def test_settings_that_are_asked_for_cores_of_tpus(asked, is_told):
     ],
 )
 def test_what_a_dictionary_of_settings_is_given(asked, is_told):
-    program = (
-        f"import os\nimport lightning as L\nsettings = dict()\n{asked}\nL.Trainer().tune(net)\n"
-    )
+    made = "trainer = L.Trainer()\ntrainer.tune(net)\n"
+    program = f"import os\nimport lightning as L\nsettings = dict()\n{asked}\n{made}"
     assert ("XLA910" in {code for _, code in found(program)}) is is_told
