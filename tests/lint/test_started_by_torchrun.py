@@ -156,3 +156,10 @@ def test_what_joins_a_group_in_a_program_that_starts_the_cores_itself():
     assert told(program) == marks(program)
     program = JOINED.format(each=each, script="", start="xmp.spawn(work)")
     assert told(program) == marks(program)
+
+
+def test_a_path_that_is_made_of_itself():
+    saved = "folder = folder % index\n    folder = folder.format(index)\n    picture.save(folder)"
+    assert told(PICTURES.format(saved=saved)) == set()
+    saved = 'path = "%d.png"\n    path = path % index\n    picture.save(path)'
+    assert told(PICTURES.format(saved=saved)) == set()

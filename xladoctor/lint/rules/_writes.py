@@ -37,6 +37,8 @@ SAVE = "torch_xla.core.xla_model.save"
 _KIND = patterns.lazy(
     r"\.(png|jpe?g|gif|webp|bmp|tiff?|md|json|txt|html|pdf|svg|xlsx)$", re.IGNORECASE
 )
+#: Names from a path to the text that says what it is.
+_NAMES = 4
 #: Methods of archives and of storage, which keep their name where a library's function opens them.
 _UNPACKED = frozenset({"extractall", "download_to_filename"})
 
@@ -192,26 +194,26 @@ def _with_item(model: FileModel, target: cst.CSTNode | None) -> cst.WithItem | N
     return item if isinstance(item, cst.WithItem) else None
 
 
-def _says_what(model: FileModel, path: cst.BaseExpression) -> bool:
+def _says_what(model: FileModel, path: cst.BaseExpression, depth: int = _NAMES) -> bool:
     """``"out.png"``, ``f"{step}.png"``, ``os.path.join(folder, "out.png")``, ``name + ".png"``.
 
     Also ``folder / "out.png"``, ``"%d.png" % step``, ``"{}.png".format(step)``.
     """
     if isinstance(path, cst.Call) and model.name(path.func) == "os.path.join" and path.args:
-        return _says_what(model, path.args[-1].value)
+        return _says_what(model, path.args[-1].value, depth)
     if isinstance(path, cst.Call) and isinstance(path.func, cst.Attribute):
         written = path.func.value
         if path.func.attr.value == "format" and isinstance(written, cst.SimpleString):
-            return _says_what(model, written)
+            return _says_what(model, written, depth)
     if isinstance(path, cst.BinaryOperation):
         shaped = isinstance(path.operator, cst.Modulo)
-        return _says_what(model, path.left if shaped else path.right)
+        return _says_what(model, path.left if shaped else path.right, depth)
     if isinstance(path, cst.FormattedString):
         last = path.parts[-1] if path.parts else None
         return isinstance(last, cst.FormattedStringText) and bool(_KIND.search(last.value))
-    made = [one for one in sources(model, path) or () if one is not path]
-    if made:
-        return all(_says_what(model, one) for one in made)
+    made = [one for one in sources(model, path) or () if one is not path] if depth else []
+    if made:  # ``name = name % step`` is made of itself
+        return all(_says_what(model, one, depth - 1) for one in made)
     text = model.literal(path)
     return isinstance(text, str) and bool(_KIND.search(text))
 
