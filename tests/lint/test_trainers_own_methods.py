@@ -275,6 +275,12 @@ ARGUMENT_CLASSES = {
 }
 
 
+def test_a_class_that_nobody_has_read_in_a_file_for_any_device():
+    made, cls, _ = ARGUMENT_CLASSES["of a file that is not there"]
+    program = OWN_ARGUMENTS.format(made=made, cls=cls).replace("torch_xla", "project")
+    assert "XLA905" not in codes(program.replace("xm.xla_device()", '"xla"'))
+
+
 @pytest.mark.parametrize("case", ARGUMENT_CLASSES)
 def test_a_class_on_the_arguments_takes_what_they_take(case):
     made, cls, lost = ARGUMENT_CLASSES[case]

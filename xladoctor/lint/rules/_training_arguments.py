@@ -76,13 +76,13 @@ def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
 def makes_own(model: FileModel, call: CallSite) -> bool:
     """Whether a call makes an object of a class on the arguments of transformers.
 
-    One of the program; or one that nobody has read, by its name and by what it is given:
-    ``TrainingArgumentsWithDecay(num_train_epochs=3, per_device_train_batch_size=8)``.
+    One of the program; or one that nobody has read, by its name and by what it is given, in a file
+    with torch_xla: ``TrainingArgumentsWithDecay(num_train_epochs=3, ...)``.
     """
     if isinstance(call.target, Class):
         return any(map(OF_TRANSFORMERS.search, model.library_bases(call.target)))
     name = call.name or ""
-    elsewhere = call.target is None and not ARGUMENTS.search(name)
+    elsewhere = call.target is None and not ARGUMENTS.search(name) and model.imports_torch_xla
     said = "TrainingArg" in call.last and not name.startswith(_OF_NEURON)
     return elsewhere and said and len(_SAY_SO & call.keywords.keys()) > 1
 
