@@ -18,6 +18,25 @@ import torch_xla.distributed.parallel_loader as pl
 import torch_xla.distributed.xla_multiprocessing as xmp
 """
 
+TAGGER = """\
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Linear(8, 8)
+        self.top = nn.Linear(8, 2)
+    def forward(self, x):
+"""
+FITTED = """\
+def fit(optim_of, loader):
+    device = torch_xla.device()
+    tagger = Tagger().to(device)
+    optim = optim_of(tagger.parameters())
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = F.cross_entropy(tagger(x), y)
+        loss.backward()
+        optim.step()
+"""
+
 #: What is wrong, in the spellings that programs have for it.
 FAULTS = {
     "wait_device_ops between backward and step": """\
@@ -256,45 +275,21 @@ def fit(a, b, opt_a, opt_b, loader):
 """,
     "a graph of its own for what a frozen model computes": """\
 HEAD
-class Tagger(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.trunk = nn.Linear(8, 8)
-        self.top = nn.Linear(8, 2)
-    def forward(self, x):
+TAGGER
         with torch.no_grad():
             x = self.trunk(x)
         torch_xla.sync()
         return self.top(x)
-def fit(optim_of, loader):
-    device = torch_xla.device()
-    tagger = Tagger().to(device)
-    optim = optim_of(tagger.parameters())
-    for x, y in pl.MpDeviceLoader(loader, device):
-        loss = F.cross_entropy(tagger(x), y)
-        loss.backward()
-        optim.step()
+FITTED
 """,
     "an end of the graph in forward that evaluation alone comes to": """\
 HEAD
-class Tagger(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.trunk = nn.Linear(8, 8)
-        self.top = nn.Linear(8, 2)
-    def forward(self, x):
+TAGGER
         x = self.trunk(x)
         if not self.training:
             torch_xla.sync()
         return self.top(x)
-def fit(optim_of, loader):
-    device = torch_xla.device()
-    tagger = Tagger().to(device)
-    optim = optim_of(tagger.parameters())
-    for x, y in pl.MpDeviceLoader(loader, device):
-        loss = F.cross_entropy(tagger(x), y)
-        loss.backward()
-        optim.step()
+FITTED
 """,
     "the critic's own step, of a picture that was detached": """\
 HEAD
@@ -335,9 +330,15 @@ def fit(painter, critic, opt_p, opt_c, loader):
 }
 
 
+def written(program):
+    for name, text in {"HEAD": HEAD, "TAGGER": TAGGER, "FITTED": FITTED}.items():
+        program = program.replace(f"{name}\n", text)
+    return program
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_found_in_each_spelling(name):
-    program = FAULTS[name].replace("HEAD\n", HEAD)
+    program = written(FAULTS[name])
     expected = marks(program)
     assert expected
     assert expected <= set(found(program))
@@ -345,4 +346,4 @@ def test_a_fault_is_found_in_each_spelling(name):
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_look_alike_stays_silent(name):
-    assert codes(HEALTHY[name].replace("HEAD\n", HEAD)) == []
+    assert codes(written(HEALTHY[name])) == []

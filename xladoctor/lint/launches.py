@@ -67,8 +67,9 @@ class Launches:
         """Whether the project of a folder is started on TPUs, and on nothing else."""
         root, marked = project_root(self._looked, os.path.realpath(folder), self._top)
         if root not in self._known:
-            said = [one for path in self._files(root, marked) for one in self._said(path)]
-            self._known[root] = bool(said) and all(said)
+            said = (one for path in self._files(root, marked) for one in self._said(path))
+            # Nothing is read behind the first that asks for another device.
+            self._known[root] = next(said, False) and all(said)
         return self._known[root]
 
     def _files(self, root: str, marked: bool) -> Iterator[str]:

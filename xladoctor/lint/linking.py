@@ -100,22 +100,20 @@ def groups(
     members: dict[str, list[str]] = {}
     for name in graph.known:
         members.setdefault(find(name), []).append(name)
-    wanted = set(given)
-    found = []
-    for name in given:
-        together = members.pop(find(name), None)
-        if together is None:
-            continue
-        inside = set(together)
-        imports = {
-            one: linked
-            for one in together
-            if (linked := graph.copies(one) | _among(graph.imports(one), inside))
-        }
-        mine = tuple(item for item in given if item in inside and item in wanted)
-        bounded = not apart.isdisjoint(inside)
-        found.append(Group(tuple(sorted(together)), mine, imports, bounded))
-    return found
+    found = (members.pop(find(name), None) for name in given)
+    return [_group(graph, given, inside, apart) for inside in found if inside is not None]
+
+
+def _group(graph: _Graph, given: Sequence[str], together: Sequence[str], apart: set[str]) -> Group:
+    """Some files as a group; ``apart`` are those that belong to more than they were put into."""
+    inside = set(together)
+    imports = {
+        one: linked
+        for one in together
+        if (linked := graph.copies(one) | _among(graph.imports(one), inside))
+    }
+    mine = tuple(item for item in given if item in inside)
+    return Group(tuple(sorted(together)), mine, imports, bounded=not apart.isdisjoint(inside))
 
 
 def _among(imports: Mapping[str, str], inside: set[str]) -> dict[str, str]:

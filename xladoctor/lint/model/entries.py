@@ -16,7 +16,7 @@ from xladoctor.lint.model.loops import Entry, OnXla
 from xladoctor.lint.model.trials import asks_for_script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.devices import Devices
@@ -75,36 +75,7 @@ class Entries:
         through = [] if found else [one for call in joins for one in self._joined_through(call)]
         found.extend(Entry(self._graph.home[call], call) for call in joins)
         found.extend(through)
-        if not found:
-            found.extend(self._of_accelerate())
-        if not found:
-            # torchrun starts a script that makes XLA's backend known: the Trainer joins the group.
-            found.extend(
-                Entry(self._graph.home[call], call)
-                for call in self._tree.calls
-                if self._names.resolve(call.func) in frameworks.TRAINERS
-                and self._knows_backend(call)
-            )
-        if not found:
-            # As many processes as a model is split over run the script, too: torchrun starts them.
-            found.extend(
-                Entry(self._graph.home[call], call)
-                for call in self._tree.calls
-                if self._splits(call)
-            )
-        if not found:
-            # What transformers' and the XRT examples' launchers call on each core.
-            found.extend(
-                Entry(function, None)
-                for function in self._tree.functions.values()
-                if function.name == "_mp_fn"
-                and function.outer is None
-                and self._tree.module_of(function.node) not in alone
-                and function.parameters
-                and self._flow.belief.believes(function.node)
-            )
-        if not found:
-            found.extend(self._with_accelerator())
+        found = found or self._started_by_others(alone)
         mine = {
             self._tree.module_of(node)
             for entry in found
@@ -118,6 +89,37 @@ class Entries:
             *self._of_each_core(found),
             *(Entry(function, None) for function in started),
         ]
+
+    def _started_by_others(self, alone: Collection[cst.Module]) -> list[Entry]:
+        """Where the cores begin in a program that does not start them: a launcher does.
+
+        Args:
+            alone: Modules that start one process.
+        """
+        home, calls = self._graph.home, self._tree.calls
+        return (
+            list(self._of_accelerate())
+            # torchrun starts a script that makes XLA's backend known: the Trainer joins the group.
+            or [
+                Entry(home[call], call)
+                for call in calls
+                if self._names.resolve(call.func) in frameworks.TRAINERS
+                and self._knows_backend(call)
+            ]
+            # As many processes as a model is split over run the script, too: torchrun starts them.
+            or [Entry(home[call], call) for call in calls if self._splits(call)]
+            # What transformers' and the XRT examples' launchers call on each core.
+            or [
+                Entry(function, None)
+                for function in self._tree.functions.values()
+                if function.name == "_mp_fn"
+                and function.outer is None
+                and self._tree.module_of(function.node) not in alone
+                and function.parameters
+                and self._flow.belief.believes(function.node)
+            ]
+            or list(self._with_accelerator())
+        )
 
     @functools.cached_property
     def starts(self) -> Mapping[cst.Call, Function | None]:

@@ -16,7 +16,7 @@ from xladoctor.lint.model.syntax import Class, Function
 from xladoctor.lint.model.trials import asks_for_script
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.closures import StepClosures
@@ -69,8 +69,8 @@ class EveryCore:
                     continue
                 found[place] = entry
                 queue.extend(self._next(place))
-        for root in self._asking:
-            for one in self._own(root):
+        for root, own in self._asking.items():
+            for one in own:
                 found.setdefault(one, Entry(root, None))
         return found
 
@@ -88,15 +88,16 @@ class EveryCore:
         return found
 
     @property
-    def _asking(self) -> Sequence[Function]:
+    def _asking(self) -> Mapping[Function, Sequence[Function]]:
         """What other files call, and asks which core it is: ``if not self.is_master: return``.
 
-        Who asks is one of several, but for a Trainer, which asks everywhere. In a file that starts
-        the cores, nobody runs it.
+        With the methods of its own object that it calls, which may ask for it (``_own``). Who asks
+        is one of several, but for a Trainer, which asks everywhere. In a file that starts the
+        cores, nobody runs it.
         """
         started = {self._tree.module_of(call) for call in self._entries.starts}
-        return [
-            function
+        return {
+            function: own
             for function in self._tree.functions.values()
             if function.outer is None
             and self._tree.module_of(function.node) not in started
@@ -104,8 +105,8 @@ class EveryCore:
             and not self._flow.callers(function)
             and self._flow.belief.believes(function.node)
             and (function.owner is None or not self._flow.hooks.is_trainer(function.owner))
-            and any(map(self._asks, self._own(function)))
-        ]
+            and any(map(self._asks, own := self._own(function)))
+        }
 
     def _asks(self, function: Function) -> bool:
         """Whether a function does something on the master core alone, and is for XLA devices.

@@ -203,9 +203,8 @@ class MethodEvaluator:
         if name in know.REGISTERS:
             return self._registered(node, receiver.instance, arguments)
         if name in know.ADDS_MODULE:
-            written = node.args[0].value if node.args else None
-            own = string(written) if isinstance(written, cst.SimpleString) else None
-            if isinstance(own, str) and receiver.instance is not None and len(arguments) > 1:
+            own = _first_text(node)
+            if own is not None and receiver.instance is not None and len(arguments) > 1:
                 self._flow.memory.store(receiver.instance, own, arguments[1][1])
             return NUMBER
         named = name.startswith("named")
@@ -218,12 +217,11 @@ class MethodEvaluator:
 
     def _registered(self, node: cst.Call, module: Instance | None, arguments: Arguments) -> Value:
         """``self.register_buffer("mask", mask)``: an attribute that is moved with the module."""
-        written = node.args[0].value if node.args else None
-        name = string(written) if isinstance(written, cst.SimpleString) else None
+        name = _first_text(node)
         given = arguments[1][1] if len(arguments) > 1 else UNKNOWN
         if given.kind is Kind.UNKNOWN and not given.roads:  # nothing else may be given, or None
             given = Value(Kind.CPU_TENSOR, origin=node)
-        if isinstance(name, str) and module is not None and given.kind is Kind.CPU_TENSOR:
+        if name is not None and module is not None and given.kind is Kind.CPU_TENSOR:
             self._flow.memory.store(module, name, given.but(type_name=know.PARAMETER))
         return NUMBER
 
@@ -368,6 +366,13 @@ def _whose_state(node: cst.BaseExpression) -> cst.BaseExpression | None:
     called = node.func if isinstance(node, cst.Call) and not node.args else None
     stated = isinstance(called, cst.Attribute) and called.attr.value == "state_dict"
     return called.value if stated and isinstance(called, cst.Attribute) else None
+
+
+def _first_text(node: cst.Call) -> str | None:
+    """``"mask"`` of ``register_buffer("mask", mask)``."""
+    written = node.args[0].value if node.args else None
+    text = string(written) if isinstance(written, cst.SimpleString) else None
+    return text if isinstance(text, str) else None
 
 
 def _tensors_of(model: Value, node: cst.CSTNode, *, named: bool) -> Value:

@@ -76,8 +76,6 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
         return False
     if isinstance(leaf, cst.Name) and (_is_taken_out(model, leaf) or _is_mapping(model, leaf)):
         return False
-    if isinstance(leaf, cst.Subscript) and _is_listed(model, leaf):
-        return False
     if isinstance(leaf, cst.Attribute) and any(is_name(x, "None") for x in model.kept_in(leaf)):
         return False  # ``if not self.first: self.first = batch``: is there one yet?
     if isinstance(leaf, cst.Comparison):
@@ -89,7 +87,9 @@ def _is_tensor(model: FileModel, leaf: cst.BaseExpression) -> bool:
             return False
         # ``t == None`` is Python's own answer
         return not any(isinstance(model.literal(side), str | None) for side in sides)
-    return model.value(leaf).is_device_tensor
+    if not model.value(leaf).is_device_tensor:
+        return False
+    return not (isinstance(leaf, cst.Subscript) and _is_listed(model, leaf))
 
 
 def _is_taken_out(model: FileModel, name: cst.Name) -> bool:

@@ -29,7 +29,7 @@ from xladoctor.lint.rules._trainer_gone import (
     ignored_padding,
     old_methods,
 )
-from xladoctor.lint.rules._training_arguments import fields, makes_own
+from xladoctor.lint.rules._training_arguments import OF_NEURON, fields, makes_own
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _CHECKPOINTING = "gradient_checkpointing"
-#: Its Trainer takes torch_xla's checkpoint and logs in step closures (0.0.25 to 0.4.5 were read).
-_OF_NEURON = "optimum.neuron."
 #: The Trainers whose own methods call what a class on them writes anew.
 _CALLED_BACK = frozenset(x for x in TRAINERS if x.startswith(("transformers.", "trl.")))
 #: Costs something on every step, and is needed on no other device either.
@@ -230,7 +228,7 @@ def _handed(model: FileModel) -> frozenset[cst.CSTNode]:
         for call in made
         if call is not None
         and call.last.endswith(("TrainingArguments", "TrainingArgs"))
-        and not (call.name or "").startswith(_OF_NEURON)
+        and not (call.name or "").startswith(OF_NEURON)
         and (call.target is None or isinstance(call.target, Class))
     )
 
