@@ -195,6 +195,30 @@ def test_too_deep_for_python_is_not_too_deep_for_libcst() -> None:
     assert not lint(sources.Source("deep.py", text)).findings
 
 
+def test_indentation_that_python_takes_alone() -> None:
+    """Spaces and tabs that end at the same column; LibCST compares them as they are written."""
+    text = (
+        "import torch_xla\n\n\n"
+        "def step(model, kept):\n"
+        "        if kept:\n"
+        "            kept( a )\n"
+        '        text = """\n\t a\n"""\n'
+        "        for x in kept:\n"
+        "                kept( x )\n"
+        "       \tif x:\n"
+        "\t        model( x )\n"
+    )
+    with pytest.raises(cst.ParserSyntaxError):
+        cst.parse_module(text)
+    tree = Tree(text)
+    tree.complete()
+    last = tree.nodes(cst.Call)[-1]
+    assert (tree.range(last).start.line, tree.range(last).start.column) == (13, 9)
+    assert tree.text(last) == "model( x )"
+    assert '"""\n\t a\n"""' in tree.module.code
+    assert not lint(sources.Source("tabs.py", text)).failures
+
+
 def test_rules_of_others_get_whole_nodes() -> None:
     model = FileModel("f( a ,b)  # why\n")
     [call] = model.nodes(cst.Call)

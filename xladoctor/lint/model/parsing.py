@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
+import io
+import tokenize
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -57,15 +59,47 @@ class Parsed:
         """Let the nodes hold all that LibCST's hold: white space and punctuation too."""
         if self.is_whole:
             return
+        waiting: list[tuple[cst.CSTNode, cst.CSTNode]] = [(self.module, _by_libcst(self.text))]
         self.is_whole = True
-        waiting: list[tuple[cst.CSTNode, cst.CSTNode]] = [
-            (self.module, cst.parse_module(self.text))
-        ]
         while waiting:
             mine, other = waiting.pop()
             for name, put in _setters(type(mine)):
                 put(mine, getattr(other, name))
             waiting.extend(zip(children(mine), children(other), strict=True))
+
+
+def _by_libcst(text: str) -> cst.Module:
+    """LibCST's nodes of a text that Python's parser takes.
+
+    LibCST compares indentations as they are written, Python by their columns (``tokenizer error: no
+    matching outer block for dedent`` of LibCST 1.8): where only Python takes them, tabs are spelled
+    out.
+    """
+    try:
+        return cst.parse_module(text)
+    except cst.ParserSyntaxError:
+        return cst.parse_module(_without_tabs(text))
+
+
+def _without_tabs(text: str) -> str:
+    """The text with spaces for the tabs before its statements, to the columns Python counts."""
+    lines = list(io.StringIO(text))
+    begins = True
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in _AROUND:
+            continue
+        if begins:
+            row, column = token.start
+            line = lines[row - 1]
+            lines[row - 1] = line[:column].expandtabs(8) + line[column:]
+        begins = token.type == tokenize.NEWLINE
+    return "".join(lines)
+
+
+#: What stands around statements.
+_AROUND = frozenset(
+    {tokenize.NL, tokenize.COMMENT, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+)
 
 
 @functools.lru_cache(maxsize=40)
