@@ -122,6 +122,22 @@ def test_a_broken_cell_does_not_stop_the_others():
     assert "await thing()" in source.text
 
 
+NEWER = 'row = {"a": 1}\nprint(f"{row["a"]}")\nxm.xrt_world_size()\n'
+
+
+def test_a_cell_for_a_newer_python_is_linted():
+    source = sources.from_bytes(
+        notebook("import torch_xla.core.xla_model as xm", NEWER, "print(f'{row')"), "x.ipynb"
+    )
+    assert [item.cell for item in source.unreadable] == [2]
+    assert [code for code, _ in codes(source)] == ["XLA801", "XLA001"]
+
+
+def test_a_notebook_saved_as_python_for_a_newer_python_is_linted():
+    text = f"!nvidia-smi\nimport torch_xla.core.xla_model as xm\n{NEWER}"
+    assert codes(sources.from_bytes(text.encode(), "x.py")) == [("XLA801", 5)]
+
+
 def test_places_in_a_notebook_count_from_the_cell():
     source = sources.from_bytes(notebook("a = 1\nb = 2\n", "c = 3\n"), "n.ipynb")
     row = source.text.splitlines().index("c = 3") + 1

@@ -155,7 +155,8 @@ def _exported(filename: str, text: str, encoding: str) -> Source | None:
     written = rows(text)
     neutral, shell = neutralise(_ROW_END.split(text))
     python = "\n".join(neutral)
-    if not shell or syntax_error(python) is not None:
+    problem = syntax_error(python)
+    if not shell or (problem is not None and not _is_newer(python, problem)):
         return None
     return Source(filename, python, shell=tuple(shell), encoding=encoding, written=tuple(written))
 
@@ -350,7 +351,7 @@ def _join_cells(filename: str, found: Iterable[tuple[int, str]]) -> Source:
             if problem is not None and (indent := indent_of(lines)):
                 lines = [line[indent:] for line in lines]
                 problem = syntax_error("\n".join(lines))
-            if problem is not None:
+            if problem is not None and not _is_newer("\n".join(lines), problem):
                 unreadable.append(dataclasses.replace(problem, cell=index))
                 lines = [""] * len(lines)
         cells.append(Cell(index, len(rows) + 1, len(lines), indent))
@@ -358,6 +359,19 @@ def _join_cells(filename: str, found: Iterable[tuple[int, str]]) -> Source:
     text = "\n".join(rows) + "\n" if rows else ""
     as_is = () if written == rows else tuple(written)
     return Source(filename, text, tuple(cells), tuple(shell), tuple(unreadable), written=as_is)
+
+
+def _is_newer(text: str, problem: Unreadable) -> bool:
+    """``f"{row["loss"]}"``: Python takes it since 3.12 (PEP 701), LibCST under any Python."""
+    if problem.fatal or "f-string" not in problem.message:
+        return False
+    import libcst as cst  # no other cell needs it here
+
+    try:
+        cst.parse_module(text)
+    except cst.ParserSyntaxError:
+        return False
+    return True
 
 
 def rows(text: str) -> list[str]:
