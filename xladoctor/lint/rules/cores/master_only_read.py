@@ -253,7 +253,7 @@ def _all_meet(model: FileModel, guard: Guard, call: CallSite) -> bool:
 def _fetches_weights(model: FileModel, call: CallSite) -> bool:
     """Whether a call brings weights, or what the optimizer keeps of them, to the host.
 
-    ``torch.save({"net": net.state_dict()}, path)``, also of a dictionary that a name holds.
+    ``torch.save({"net": net.state_dict()}, path)``, also of what names in it hold.
     """
     if call.method == "save_pretrained" and call.receiver is not None:
         value = model.value(call.receiver)
@@ -261,7 +261,8 @@ def _fetches_weights(model: FileModel, call: CallSite) -> bool:
     data = call.argument(0, "obj") if call.name == "torch.save" else None
     if data is None:
         return False
-    held = (data, *model.assigned_to(data))
+    names = (part for part in walk(data) if isinstance(part, cst.Name))
+    held = (data, *(value for name in names for value in model.assigned_to(name)))
     return any(_is_state(model, part) for node in held for part in walk(node))
 
 

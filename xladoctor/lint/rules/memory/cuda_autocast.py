@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._exact import chosen_precision
+from xladoctor.lint.rules._settled import settled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,7 @@ def cuda_autocast(model: FileModel) -> Iterator[Problem]:
         if chosen_precision(model, call.node):
             continue
         enabled = call.keywords.get("enabled")
-        if enabled is not None and model.literal(enabled) is not True:
+        if enabled is not None and set(settled(model, enabled)) != {True}:
             continue
         yield model.problem(
             call.node,

@@ -18,7 +18,7 @@ from xladoctor.lint.rules._handed_over import handed_over, is_trainer
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -35,6 +35,8 @@ _STAY = frozenset(
 _WHILE_TRAINING = re.compile(
     r"^on_(train|validation|test|batch|epoch|before|after)_|^(training|validation|test)_(step|epoch)"
 )
+#: What gives a dictionary of the same tensors, or of new ones on the same device.
+_COPIES = frozenset({"copy.copy", "copy.deepcopy", "collections.OrderedDict"})
 #: What tests for one process are called, in projects that are not seen whole.
 _PICKS_CORES = re.compile(
     r"(?i)rank|ordinal|master|(?<!__)main|process|chief|leader|primary|is_zero"
@@ -129,24 +131,31 @@ def _states(
     if model.value(data).kind is Kind.MODEL:
         yield data
         return
-    if isinstance(data, cst.Dict):
-        for element in data.elements:
-            yield from _states(model, element.value, depth - 1)
-        return
     last = given_last(model, data) if isinstance(data, cst.Name) else None
     made = model.call(last) if isinstance(last, cst.Call) else made_by(model, data)
     holder = _state_of(made) if made is not None else None
     if holder is not None:
         yield from [] if _fetched_one_by_one(model, data) else [holder]
-    elif made is not None and made.name == "builtins.dict":
-        for value in made.keywords.values():
-            yield from _states(model, value, depth - 1)
-    elif made is not None and isinstance(made.target, Function):
-        for value in returned(made.target):
-            yield from _states(model, value, depth - 1)
-    elif isinstance(data, cst.Name) and made is None:
-        for value in (*_put_into(model, data), *_handed(model, data)):
-            yield from _states(model, value, depth - 1)
+        return
+    for value in _parts(model, data, made):
+        yield from _states(model, value, depth - 1)
+
+
+def _parts(
+    model: FileModel, data: cst.BaseExpression, made: CallSite | None
+) -> Iterable[cst.BaseExpression]:
+    """What holds the states: the values of a dictionary, what a helper returns or is given."""
+    if isinstance(data, cst.Dict):
+        return [element.value for element in data.elements]
+    if made is None and isinstance(data, cst.Name):
+        return (*_put_into(model, data), *_handed(model, data))
+    if made is None:
+        return ()
+    if made.name == "builtins.dict":
+        return made.keywords.values()
+    if made.name in _COPIES:
+        return made.positional[:1]
+    return returned(made.target) if isinstance(made.target, Function) else ()
 
 
 def _fetched_one_by_one(model: FileModel, data: cst.BaseExpression) -> bool:

@@ -11,7 +11,7 @@ from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import tells_core
-from xladoctor.lint.rules._exact import in_order, same_name
+from xladoctor.lint.rules._exact import around, in_order, same_name
 from xladoctor.lint.rules._handed_over import extends_trainer, is_accelerator
 from xladoctor.lint.rules._protocol import (
     ALL_REDUCE,
@@ -154,8 +154,33 @@ def _is_reduced(model: FileModel, step: CallSite) -> bool:
         return True  # one of them is handed on, or has another name
     reached = {call.node for call in model.reached(loop.node)}
     return any(
-        call.node in reached if call.name in ALL_REDUCE else not _is_other(model, call, step)
+        call.node in reached
+        if call.name in ALL_REDUCE
+        else not (_is_other(model, call, step) or _is_later(model, call, step))
         for call in calls
+    )
+
+
+def _is_later(model: FileModel, reducing: CallSite, step: CallSite) -> bool:
+    """Whether a reduction behind the step, in its turn, is of the gradients of a later backward.
+
+    A GAN whose discriminator steps with its own gradients, clears them, and steps once more with
+    the generator.
+    """
+    if reducing.function is not step.function or not in_order(model, step.node, reducing.node):
+        return False
+    if model.loop(reducing.node) is not model.loop(step.node) or _either(model, reducing, step):
+        return False
+    backward = [call for call in model.methods("backward") if call.function is step.function]
+    return any(in_order(model, step.node, call.node, reducing.node) for call in backward)
+
+
+def _either(model: FileModel, one: CallSite, other: CallSite) -> bool:
+    """Whether the calls stand in two branches of one ``if``, of which one is taken."""
+    outer, others = set(around(model, one.node)), set(around(model, other.node))
+    return any(
+        isinstance(node, cst.If) and (node.body in outer) != (node.body in others)
+        for node in outer & others
     )
 
 
