@@ -270,7 +270,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
     if any(string(one) in _SAID or _is_compared(one, tree) for one in tree.strings):
         return True
     lightning = roots & {"lightning", "pytorch_lightning"}
-    if lightning and any(map(_option_for_tpu, tree.calls)):
+    if lightning and (any(map(_option_for_tpu, tree.calls)) or _hands_cores_on(tree)):
         return True
     keywords = (argument.keyword for call in tree.calls for argument in call.args)
     return (
@@ -335,6 +335,28 @@ def _option_for_cores(call: cst.Call) -> bool:
         return False
     given = (one.value for one in call.args if one.keyword is not None)
     return any(isinstance(value, cst.Integer) and value.value != "0" for value in given)
+
+
+def _hands_cores_on(tree: Tree) -> bool:
+    """``add_argument("--n_cores", dest="tpu_cores")``, beside ``Trainer.from_argparse_args(args)``.
+
+    The Trainer takes what an option of that name is given.
+    """
+    handed = any(
+        isinstance(call.func, cst.Attribute) and call.func.attr.value == "from_argparse_args"
+        for call in tree.calls
+    )
+    return handed and any(_option_of(call) in _CORES for call in tree.calls if call.args)
+
+
+def _option_of(call: cst.Call) -> str:
+    """The name that an option has in what is parsed: its ``dest``, else its flag; "" for none."""
+    last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    if not isinstance(last, cst.Name) or last.value not in _OPTIONS:
+        return ""
+    named = [one.value for one in call.args if one.keyword and one.keyword.value == "dest"]
+    flag = (*named, call.args[0].value)[0]
+    return str(string(flag)).lstrip("-") if isinstance(flag, cst.SimpleString) else ""
 
 
 def _option_for_tpu(call: cst.Call) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.rules._sources import the_call
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
@@ -23,6 +24,8 @@ _CASTS = frozenset({"float", "double", "half", "bfloat16"})
 #: What draws by the numbers of its first tensor (measured on torch_xla 2.9, as those above).
 _BY_WEIGHT = frozenset({"torch.multinomial", "torch.normal"})
 _BY_WEIGHT_METHODS = frozenset({"multinomial", "bernoulli"})
+_DISTRIBUTIONS = "torch.distributions."
+_SAMPLES = frozenset({"sample", "rsample"})
 
 
 def draws_anew(model: FileModel, call: CallSite) -> bool:
@@ -44,13 +47,24 @@ def draws_anew(model: FileModel, call: CallSite) -> bool:
 
 def draws(model: FileModel, call: CallSite) -> bool:
     """Whether a call draws on the device: ``torch.multinomial(probs, 1)`` does it too."""
-    if draws_anew(model, call):
+    if draws_anew(model, call) or _samples(model, call):
         return True
     drawn = call.name in _BY_WEIGHT or (
         call.name is None and call.method in (_BY_WEIGHT_METHODS | _IN_PLACE)
     )
     given = call.argument(0) if call.name in _BY_WEIGHT else call.receiver
     return drawn and given is not None and model.value(given).is_device_tensor
+
+
+def _samples(model: FileModel, call: CallSite) -> bool:
+    """``Categorical(logits=logits).sample()``, also of a name, with numbers of the device."""
+    if call.method not in _SAMPLES or call.receiver is None:
+        return False
+    made = the_call(model, call.receiver)
+    if made is None or not (made.name or "").startswith(_DISTRIBUTIONS):
+        return False
+    given = (*made.positional, *made.keywords.values())
+    return any(model.value(one).is_device_tensor for one in given)
 
 
 def _on_device(model: FileModel, call: CallSite) -> bool:

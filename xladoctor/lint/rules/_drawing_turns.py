@@ -112,8 +112,9 @@ def _makes_few(model: FileModel, loop: Loop) -> bool:
     around = [model.loop(loop.node), *(model.loop(call.node) for call in callers)]
     outer = [one for one in around if one is not None and one is not loop]
     ended = any(one.iterates.kind not in PASSIVE or _ends(model, one) for one in outer)
-    over_data = loop.iterates.kind is Kind.LOADER  # as many batches as there are data
-    return ended and not over_data and (turns or 0) <= _FEW
+    # As many batches as there are data, as many steps as an environment is played for.
+    many = loop.iterates.kind is Kind.LOADER or loop.kind is LoopKind.ROLLOUT
+    return ended and not (many and turns is None) and (turns or 0) <= _FEW
 
 
 def _ends(model: FileModel, loop: Loop) -> bool:

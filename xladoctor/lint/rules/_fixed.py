@@ -75,13 +75,13 @@ def _name(model: FileModel, node: cst.Name, depth: int) -> bool:
                 return False
             continue
         made = model.assigned_by(binding)
-        if made is None or not (_is_shape(model, made) or is_fixed(model, made, depth)):
+        if made is None or not (of_shape(model, made) or is_fixed(model, made, depth)):
             return False
     return bool(bindings)
 
 
-def _is_shape(model: FileModel, node: cst.BaseExpression) -> bool:
-    """``x.shape`` and ``x.size()``, which names take apart."""
+def of_shape(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``x.shape`` and ``x.size()``, which names take apart, and parts of them."""
     if isinstance(node, cst.Subscript):
         node = node.value  # ``x.shape[-2:]``
     if isinstance(node, cst.Attribute):

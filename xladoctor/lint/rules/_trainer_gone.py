@@ -39,6 +39,11 @@ _TOKENIZER = "tokenizer"
 _TRAIN = f"{_TRAINER}.train"
 _PADDING = "pad_to_max_length"
 _TOKENIZERS = "transformers.PreTrainedTokenizerBase"
+#: What has lost attributes that are called like nothing else, and what messages call it.
+_NAMED_ALONE = {
+    _TOKENIZERS: "tokenizers",
+    "transformers.PreTrainedConfig": "configurations and models",
+}
 #: What programs build classes on: what messages call it, and the names of such classes.
 _BUILT_ON = {
     "transformers.PreTrainedModel": (
@@ -203,28 +208,24 @@ def gone_methods(model: FileModel) -> Iterator[Problem]:
 def gone_elsewhere(model: FileModel) -> Iterator[Problem]:
     """``tokenizer.encode_plus(text)``, ``self.get_head_mask(...)`` of a model of transformers.
 
-    What tokenizers lost is called like nothing else; of models and collators only the program's
-    own classes on them are asked.
+    What tokenizers and configurations lost is called like nothing else; of models and collators
+    only the program's own classes on them are asked.
     """
     if not any(_imports(one) for one in (model, *model.linked)):
         return
-    of_tokenizers = _lost(_TOKENIZERS)
     for node in model.nodes(cst.Attribute):
         name = node.attr.value
-        if name in of_tokenizers and not _has_it(model, name):
-            what, instead = "tokenizers", of_tokenizers[name]
-        else:
+        of = next((one for one in _NAMED_ALONE if name in _lost(one)), None)
+        if of is None or _has_it(model, name):
             found = (one for one in _BUILT_ON if name in _lost(one))
             of = next((one for one in found if _is_built_on(model, node.value, name, one)), None)
-            if of is None:
-                continue
-            what, instead = _BUILT_ON[of][0], _lost(of)[name]
-        if tolerated(model, node):
+        if of is None or tolerated(model, node):
             continue
+        what = _NAMED_ALONE.get(of) or _BUILT_ON[of][0]
         yield model.problem(
             node,
             f"{what} of transformers 5 no longer have {name}: this raises AttributeError",
-            suggestion=f"use {instead}",
+            suggestion=f"use {_lost(of)[name]}",
         )
 
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._row_by_row import row_by_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,6 +61,7 @@ def unrolled_recurrence(model: FileModel) -> Iterator[Problem]:
             "once",
             related=[model.place(loop.node, "the loop over time")],
         )
+    yield from row_by_row(model)
 
 
 def _is_cell(model: FileModel, call: CallSite) -> bool:
