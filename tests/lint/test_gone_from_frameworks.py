@@ -21,6 +21,10 @@ from transformers.trainer_pt_utils import (
 
 optimizer = AdamW(BertModel.from_pretrained("x").parameters())
 other = transformers.TextDataset  # !XLA905
+known = [one.pretrained_config_archive_map for one in CONFIGURATIONS]  # !XLA905
+listed = transformers.BERT_PRETRAINED_MODEL_ARCHIVE_LIST  # !XLA905
+heads = transformers.MODEL_WITH_LM_HEAD_MAPPING  # !XLA905
+there = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
 """,
     "names of torch, of today, and where the program is ready for the old ones to be missing": """\
 import torch_xla

@@ -63,3 +63,20 @@ def test_arguments_that_are_gone_beside_options(given, told):
     start = f"pl.Trainer.from_argparse_args(ArgumentParser().parse_args(), {given}).fit(Net())"
     said = [row for row, code in found(STARTED.format(start=start)) if code == "XLA901"]
     assert len(said) == (2 if told else 1)  # the method itself is gone too
+
+
+@pytest.mark.parametrize(
+    ("flag", "told"),
+    [
+        ('"--tpu_cores", type=int', True),
+        ('"--n_tpu_cores", dest="tpu_cores", type=int', True),
+        ('"--n_tpu_cores", type=int', False),
+        ('"--gpus", type=int', False),
+    ],
+)
+def test_an_option_for_cores_that_the_trainer_takes(flag, told):
+    start = f"""parser = ArgumentParser()
+    parser.add_argument({flag})
+    pl.Trainer.from_argparse_args(parser.parse_args(), weights_summary=None).fit(Net())"""
+    said = [row for row, code in found(STARTED.format(start=start)) if code == "XLA901"]
+    assert bool(said) is told

@@ -65,7 +65,12 @@ def _instead(dotted: str) -> str | None:
     moved = (
         row["instead"]
         for row in catalogue.table("frameworks")["moved"]
-        if row["of"] == of and name.startswith(tuple(row["begins"])) and name not in row["kept"]
+        if row["of"] == of
+        and name not in row["kept"]
+        and (
+            name.startswith(tuple(row.get("begins", ())))
+            or name.endswith(tuple(row.get("ends", ())))
+        )
     )
     return _names().get(dotted) or next(moved, None)
 
@@ -74,7 +79,9 @@ def is_own_copy(model: FileModel, framework: str) -> bool:
     """Whether a program brings a framework of its own: it imports a module that no release had."""
     rows = catalogue.table("frameworks")
     known = {name for row in rows["modules"] if row["of"] == framework for name in row["names"]}
-    begins = tuple(x for row in rows["moved"] if row["of"] == framework for x in row["begins"])
+    begins = tuple(
+        x for row in rows["moved"] if row["of"] == framework for x in row.get("begins", ())
+    )
     for line in model.tree.imports:
         if isinstance(line, cst.ImportFrom) and line.module is not None and not line.relative:
             package, _, module = model.tree.text(line.module).strip().partition(".")
