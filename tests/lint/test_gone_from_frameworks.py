@@ -25,6 +25,11 @@ known = [one.pretrained_config_archive_map for one in CONFIGURATIONS]  # !XLA905
 listed = transformers.BERT_PRETRAINED_MODEL_ARCHIVE_LIST  # !XLA905
 heads = transformers.MODEL_WITH_LM_HEAD_MAPPING  # !XLA905
 there = transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+
+
+def block(path, texts):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    return min(tokenizer.max_len, 512), texts.tokenizer.max_len  # !XLA905
 """,
     "names of torch, of today, and where the program is ready for the old ones to be missing": """\
 import torch_xla
@@ -614,3 +619,26 @@ class PreTrainedTokenizer:
 """,
     }
     assert told_in_files(tmp_path, files, ASKED) == set()
+
+
+def test_weights_and_optimizers_of_bitsandbytes():
+    program = """\
+import torch
+import torch_xla
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, TrainingArguments
+
+four = BitsAndBytesConfig(
+    load_in_4bit=True,  # !XLA717
+    bnb_4bit_compute_dtype=torch.bfloat16,
+)
+none = BitsAndBytesConfig(load_in_4bit=False)
+net = AutoModelForCausalLM.from_pretrained("x", load_in_8bit=True)  # !XLA717
+whole = AutoModelForCausalLM.from_pretrained("x", dtype=torch.bfloat16)
+paged = TrainingArguments("out", optim="paged_adamw_8bit")  # !XLA717
+plain = TrainingArguments("out", optim="adafactor")
+"""
+    assert {one for one in found(program) if one[1] == "XLA717"} == marks(program)
+    either = program.replace(
+        "import torch_xla", "try:\n    import torch_xla\nexcept ImportError:\n    torch_xla = None"
+    )
+    assert rows(either, "XLA717") == []

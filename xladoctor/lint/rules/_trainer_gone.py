@@ -18,7 +18,7 @@ from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._itself import whose
 from xladoctor.lint.rules._parsed_settings import parsed_settings
-from xladoctor.lint.rules._sources import the_call
+from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._tokenized import tokenizes
 from xladoctor.lint.rules._tolerated import tolerated
 from xladoctor.lint.rules._training_arguments import (
@@ -39,6 +39,8 @@ _TOKENIZER = "tokenizer"
 _TRAIN = f"{_TRAINER}.train"
 _PADDING = "pad_to_max_length"
 _TOKENIZERS = "transformers.PreTrainedTokenizerBase"
+#: ``AutoTokenizer.from_pretrained(...)``, ``BertTokenizerFast(...)``.
+_TOKENIZER_OF = re.compile(r"transformers\.(.+\.)?\w*Tokenizer(Fast)?(\.from_pretrained)?$")
 #: What has lost attributes that are called like nothing else, and what messages call it.
 _NAMED_ALONE = {
     _TOKENIZERS: "tokenizers",
@@ -221,6 +223,8 @@ def gone_elsewhere(model: FileModel) -> Iterator[Problem]:
             of = next((one for one in found if _is_built_on(model, node.value, name, one)), None)
         if of is None or tolerated(model, node):
             continue
+        if name in _lost(of, "shared") and not _is_tokenizer(model, node.value):
+            continue
         what = _NAMED_ALONE.get(of) or _BUILT_ON[of][0]
         yield model.problem(
             node,
@@ -248,6 +252,14 @@ def ignored_padding(model: FileModel) -> Iterator[Problem]:
                 "length is another graph",
                 suggestion='padding="max_length"',
             )
+
+
+def _is_tokenizer(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether transformers made all that an expression may hold, and calls it a tokenizer."""
+    found = [
+        model.name(one.func) for one in sources(model, node) or () if isinstance(one, cst.Call)
+    ]
+    return bool(found) and all(_TOKENIZER_OF.match(name or "") for name in found)
 
 
 def _imports(model: FileModel) -> bool:

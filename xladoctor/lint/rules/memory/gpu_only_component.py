@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -22,6 +23,9 @@ _PACKAGES = {
     "triton": "a Pallas kernel",
     "deepspeed": "SPMD (torch_xla.distributed.spmd) or torch_xla.distributed.fsdp",
 }
+#: What asks transformers for weights, and for optimizers, of bitsandbytes.
+_BITS = ("load_in_4bit", "load_in_8bit")
+_OF_BITS = re.compile(r"^paged_|_8bit$|_bnb_|^lion_32bit$|^ademamix")
 _FSDP = ("torch.distributed.fsdp.*",)
 _FSDP_NAMES = frozenset({"FullyShardedDataParallel", "fully_shard"})
 
@@ -40,6 +44,7 @@ def gpu_only_component(model: FileModel) -> Iterator[Problem]:
                 "at the import or at the first call",
                 suggestion=f"use {_PACKAGES[package]}, or import it where CUDA is used",
             )
+    yield from _quantized(model)
     for call in model.calls(*_FSDP):
         name = (call.name or "").rpartition(".")[2]
         if name in _FSDP_NAMES and model.on_xla(call.node) is OnXla.YES:
@@ -49,6 +54,32 @@ def gpu_only_component(model: FileModel) -> Iterator[Problem]:
                 "in AttributeError",
                 suggestion="torch_xla.distributed.fsdp.XlaFullyShardedDataParallel, or SPMD",
             )
+
+
+def _quantized(model: FileModel) -> Iterator[Problem]:
+    """``BitsAndBytesConfig(load_in_4bit=True)``, ``TrainingArguments(optim="paged_adamw_8bit")``.
+
+    Measured with bitsandbytes 0.50 and torch_xla 2.9: moving such a layer to an XLA device, and a
+    step of such an optimizer there, raise RuntimeError.
+    """
+    for call in model.calls():
+        if call.last != "from_pretrained" and not (call.name or "").startswith("transformers."):
+            continue
+        bits = next((call.keywords[one] for one in _BITS if one in call.keywords), None)
+        optim = call.keywords.get("optim")
+        asked = bits if bits is not None and model.literal(bits) is True else None
+        if optim is not None and _OF_BITS.search(str(model.literal(optim))):
+            asked = optim
+        if asked is None or model.on_xla(call.node) is not OnXla.YES:
+            continue
+        what = "optimizers" if asked is optim else "weights"
+        yield model.problem(
+            asked,
+            f"{what} of bitsandbytes have no kernels for XLA devices: there they raise "
+            "RuntimeError",
+            suggestion='weights in bfloat16 (dtype=torch.bfloat16), and optim="adamw_torch" or '
+            '"adafactor"',
+        )
 
 
 def _names_torch_xla(model: FileModel) -> bool:
