@@ -351,7 +351,10 @@ class Devices:
         )
         # Who imports these has a GPU, then; a question for XLA is left over from what was copied.
         needy = (x for x in gpu_programs.needs_package(tree) if x not in self._optional)
-        return helped.union(needy)
+        broken = gpu_programs.fails_without_cuda(
+            tree, names.needed(), names.importers(), lambda x: self._optional.get(x) is False
+        )
+        return helped.union(needy, broken)
 
     def is_for_gpus(self, node: cst.CSTNode) -> bool:
         """Whether a node stands in a program or class for GPUs, beside those for XLA devices."""

@@ -12,10 +12,12 @@ import libcst as cst
 
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.dotted import imported, text_of
+from xladoctor.lint.model.needed import is_top
 from xladoctor.lint.model.syntax import Function, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from xladoctor.lint.model.linked_names import LinkedNames
     from xladoctor.lint.model.names import Names
@@ -35,11 +37,25 @@ _OVER_GPUS = frozenset(
      "DDPFullyShardedStrategy", "DDPFullyShardedNativeStrategy"}
 )  # fmt: skip
 _NAMED_OVER_GPUS = ("fsdp", "deepspeed", "ddp_sharded", "ddp_fully_sharded", "fsdp_native")
+#: Packages that are built on CUDA's libraries: without these the import itself fails.
+_BUILT_ON_CUDA = frozenset(
+    {
+        *(
+            "causal_conv1d",
+            "dropout_layer_norm",
+            "flash_attn",
+            "flash_attn_2_cuda",
+            "fused_dense_lib",
+        ),
+        *("mamba_ssm", "rotary_emb", "selective_scan_cuda", "transformer_engine"),
+        *("xentropy_cuda_lib",),
+    }
+)
 #: Packages that are no use without GPUs of NVIDIA.
 _PACKAGES = frozenset(
     {
-        *("apex", "bitsandbytes", "cupy", "deepspeed", "flash_attn", "megatron", "pynvml"),
-        *("smdistributed", "transformer_engine"),
+        *("apex", "bitsandbytes", "cupy", "deepspeed", "megatron", "pynvml", "smdistributed"),
+        *_BUILT_ON_CUDA,
     }
 )
 #: What Accelerate has for DeepSpeed and Megatron alone.
@@ -153,13 +169,67 @@ def _is_over_gpus(node: cst.CSTNode | None, names: Names | LinkedNames) -> bool:
 def needs_package(tree: Tree) -> Iterator[cst.Module]:
     """The files that import a package for GPUs of NVIDIA as they are read, whatever happens."""
     for node in tree.imports:
-        if isinstance(node, cst.ImportFrom) and node.relative:
-            continue  # ``from .deepspeed import is_enabled``: a file of the program
-        packages = {name.partition(".")[0] for name in imported(node)}
-        inside = (cst.FunctionDef, cst.If, cst.Try)
+        packages = _packages(node)
         needed = packages & _PACKAGES or _OF_ACCELERATE.intersection(imported(node))
-        if needed and not any(isinstance(x, inside) for x in tree.ancestors(node)):
+        if packages and needed and is_top(tree, node):
             yield tree.module_of(node)
+
+
+def _packages(node: cst.Import | cst.ImportFrom) -> frozenset[str]:
+    """The packages that an import takes; none of ``from .deepspeed import is_enabled``."""
+    if isinstance(node, cst.ImportFrom) and node.relative:
+        return frozenset()
+    return frozenset(name.partition(".")[0] for name in imported(node))
+
+
+def fails_without_cuda(
+    tree: Tree,
+    needing: Mapping[cst.Module, AbstractSet[cst.Module]],
+    importers: Mapping[cst.Module, AbstractSet[cst.Module]],
+    is_for_xla: Callable[[cst.Module], bool],
+) -> frozenset[cst.Module]:
+    """The files whose import fails without CUDA, with those that import them, also in turn.
+
+    ``train.py`` takes its model from ``model.py``, whose first lines take ``flash_attn``: what it
+    has for TPUs is left over from the program that was copied. So is what it alone imports.
+
+    Args:
+        tree: The files.
+        needing: The files that cannot do without a file.
+        importers: The files that import a file at all.
+        is_for_xla: Whether a file cannot be imported without torch_xla.
+    """
+    waiting = [
+        tree.module_of(node)
+        for node in tree.imports
+        if _packages(node) & _BUILT_ON_CUDA and is_top(tree, node)
+    ]
+    found: set[cst.Module] = set()
+    while waiting:
+        module = waiting.pop()
+        if module not in found and not is_for_xla(module):
+            found.add(module)
+            waiting.extend(needing.get(module, ()))
+    return _with_imported(found, importers, is_for_xla)
+
+
+def _with_imported(
+    known: AbstractSet[cst.Module],
+    importers: Mapping[cst.Module, AbstractSet[cst.Module]],
+    is_for_xla: Callable[[cst.Module], bool],
+) -> frozenset[cst.Module]:
+    """Some files, with all that they alone import, but for what is for XLA devices."""
+    found = set(known)
+    grew = True
+    while grew:
+        more = {
+            module
+            for module, by in importers.items()
+            if module not in found and by and by <= found and not is_for_xla(module)
+        }
+        found |= more
+        grew = bool(more)
+    return frozenset(found)
 
 
 def takes_package(tree: Tree) -> frozenset[cst.Module]:
@@ -223,16 +293,7 @@ def with_helpers(
     """
     known = {module for module in found if not importers.get(module)}
     known |= {one for one in bound if not any(map(serves_xla, _above(one, importers)))}
-    grew = True
-    while grew:
-        more = {
-            module
-            for module, by in importers.items()
-            if module not in known and by and by <= known and not serves_xla(module)
-        }
-        known |= more
-        grew = bool(more)
-    return frozenset(known)
+    return _with_imported(known, importers, serves_xla)
 
 
 def _above(module: cst.Module, importers: dict[cst.Module, set[cst.Module]]) -> set[cst.Module]:

@@ -52,6 +52,14 @@ class LinkedNames:
                 found.setdefault(module, set()).add(names.module)
         return found
 
+    def needed(self) -> dict[cst.Module, set[cst.Module]]:
+        """The modules that others of the files cannot do without, with these others."""
+        found: dict[cst.Module, set[cst.Module]] = {}
+        for names in self._by_top.values():
+            for module, by in names.needed().items():
+                found.setdefault(module, set()).update(by)
+        return found
+
     def linked(self, node: cst.BaseExpression) -> tuple[Names, str] | None:
         """See :meth:`Names.linked`."""
         return self._of(node).linked(node)

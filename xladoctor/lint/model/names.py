@@ -22,6 +22,7 @@ from xladoctor.lint.model.dotted import (
     last_name,
 )
 from xladoctor.lint.model.knowledge import LOADERS, PARTIAL
+from xladoctor.lint.model.needed import needed
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 from xladoctor.lint.model.unbound import left_out
 
@@ -197,6 +198,11 @@ class Names:
     def importers(self) -> dict[cst.Module, set[cst.Module]]:
         """The modules of linked files that this one imports, with this one."""
         return {module: {self.module} for module in self.helpers()}
+
+    def needed(self) -> dict[cst.Module, set[cst.Module]]:
+        """The modules of linked files that this one cannot do without, with this one."""
+        found = needed(self._tree, self._links)
+        return {self._links[module].module: {self.module} for module in found}
 
     def imported(self) -> frozenset[str]:
         """Dotted names of everything that the file imports, also inside functions."""
