@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import gpu_programs, gpu_scripts
+from xladoctor.lint.model import gpu_programs, gpu_scripts, other_classes
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.dotted import imported
@@ -19,7 +19,7 @@ from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trainers import of_searches
 from xladoctor.lint.model.unreached import gives_up
-from xladoctor.lint.words import OTHER_WORDS, XLA_WORDS, for_others, words
+from xladoctor.lint.words import OTHER_WORDS, XLA_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -71,6 +71,8 @@ class Devices:
         #: The files with a word of XLA, once asked for.
         self._worded: set[cst.Module] | None = None
         self._of_function: dict[Function, OnXla | None] = {}
+        #: The classes that are for other devices by how they are made, once asked for.
+        self._made_for_others: frozenset[Class] | None = None
         #: What a search for hyperparameters alone runs, which nobody starts.
         self.of_searches = of_searches(tree)
         #: What conditions say of the device.
@@ -124,6 +126,7 @@ class Devices:
             self._of_function[function] = None  # a function that calls itself
             if (
                 function.owner in self._for_gpus
+                or self._is_for_others(function.owner)
                 or function in self._of_gpu_scripts
                 or function in self.of_searches
                 or self._is_defined_elsewhere(function)
@@ -138,7 +141,7 @@ class Devices:
             if function.owner is not None and function.name == _RUN_BY_CALLS:
                 # Whoever has the model may run it: what a script for GPUs does with it is its own.
                 calls = [x for x in calls if self._tree.function_of(x) not in self._of_gpu_scripts]
-            through = [self._said(call) for call in calls]
+            through = [self._said_of_call(call, function) for call in calls]
             around = self._function(function.outer) if function.outer is not None else None
             same = set(through) if None not in through else set()
             called = same.pop() if len(same) == 1 else OnXla.MAYBE if same else None
@@ -146,6 +149,28 @@ class Devices:
                 called = OnXla.MAYBE
             self._of_function[function] = _strongest([own, called, around])
         return self._of_function[function]
+
+    def _said_of_call(self, call: cst.Call, function: Function) -> OnXla | None:
+        """The same of a call, and of where the name that it calls takes the function."""
+        taken = other_classes.taken_at(self._tree, self._names, function, call)
+        return _strongest([self._said(call), *map(self._said, taken)])
+
+    def _is_for_others(self, owner: Class | None) -> bool:
+        """Whether a class refuses XLA devices, or is made where the program has none."""
+        if self._made_for_others is None:
+            self._made_for_others = frozenset()  # conditions may ask for what stands in a class
+            tree, names = self._tree, self._names
+            found = other_classes.refusing(tree, names, self._guards)
+            self._made_for_others = found
+            self._made_for_others |= other_classes.made_beside(
+                tree, names, self._said, self._is_of_xla
+            )
+            self._of_function.clear()
+        return owner in self._made_for_others
+
+    def _is_of_xla(self, node: cst.CSTNode) -> bool:
+        """Whether the file of a node is for XLA devices, or has a word of them."""
+        return self._believes(node) or self._serves_xla(self._tree.module_of(node))
 
     def _is_left_to_others(self, function: Function) -> bool:
         """``train``, which nothing for XLA calls, beside ``train_tpu``, which calls torch_xla."""
@@ -198,25 +223,8 @@ class Devices:
         return frozenset(found)
 
     @functools.cached_property
-    def _for_gpus(self) -> frozenset[Class | None]:
-        """The classes that are for GPUs, by what they are called and what they need."""
-        named: dict[Class, bool] = {}  # whether it needs a GPU whatever is asked before
-        for call in gpu_programs.uses_gpu(self._tree, self._names):
-            function = self._tree.function_of(call)
-            if function is not None and function.owner is not None:
-                always = named.get(function.owner, False)
-                named[function.owner] = always or gpu_programs.is_always(self._tree, call)
-        engines = gpu_programs.takes_package(self._tree)
-        found_by_name = (
-            one
-            for one in self._tree.classes.values()
-            if self._tree.module_of(one.node) in engines and for_others(one.name)
-        )
-        return frozenset(
-            owner
-            for owner, always in named.items()
-            if for_others(owner.name) or (always and not self._is_for_xla(owner))
-        ).union(found_by_name)
+    def _for_gpus(self) -> frozenset[Class]:
+        return other_classes.for_gpus(self._tree, self._names, self._is_of_xla)
 
     @functools.cached_property
     def _of_gpu_scripts(self) -> frozenset[Function]:
@@ -235,16 +243,6 @@ class Devices:
             if not self._believes(one) and not self._serves_xla(one)
         )
         return frozenset().union(*alone)
-
-    def _is_for_xla(self, owner: Class) -> bool:
-        """Whether a file that is for XLA devices, or has a word of them, speaks of a class."""
-        homes = {
-            self._tree.module_of(node)
-            for node in self._tree.nodes(cst.Name, cst.Attribute)
-            if (node.value if isinstance(node, cst.Name) else node.attr.value) == owner.name
-        }
-        homes.add(self._tree.module_of(owner.node))
-        return any(self._believes(home) or self._serves_xla(home) for home in homes)
 
     @functools.cached_property
     def _handed(self) -> dict[Function, list[cst.Call]]:

@@ -1,0 +1,269 @@
+"""Code of a project for XLA devices that never runs on one: silent, and what is told beside it.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lint.rule_helpers import marks, marks_in_files, rows, told_in_files
+
+FABRIC = """\
+import lightning as L
+import torch
+from torch.utils.data import DataLoader
+from {package} import Decoder
+
+
+def main(corpus, tpus):
+    fabric = L.Fabric(devices=8, accelerator="tpu" if tpus else "auto")
+    fabric.launch()
+    model = fabric.setup(Decoder())
+    optimizer = fabric.setup_optimizers(torch.optim.AdamW(model.parameters()))
+    loader = fabric.setup_dataloaders(DataLoader(corpus, batch_size=4, drop_last=True))
+    for tokens in loader:
+        loss = model(tokens).mean()
+        fabric.backward(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        print(loss.item()){mark}
+"""
+DECODER = """\
+import torch
+{imports}
+
+
+class Decoder(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mix = torch.nn.Linear(64, 64)
+
+    def forward(self, tokens):
+        return self.mix(tokens)
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "silent"),
+    [
+        ("from flash_attn import flash_attn_func", True),
+        ("import rotary_emb", True),
+        ("if torch.cuda.is_available():\n    import rotary_emb", False),
+        ("try:\n    import flash_attn\nexcept ImportError:\n    flash_attn = None", False),
+        ("import einops", False),
+    ],
+)
+def test_what_takes_its_model_of_a_file_that_needs_cuda_never_runs_on_tpus(
+    tmp_path, imports, silent
+):
+    files = {
+        "pretrain.py": FABRIC.format(package="decoder", mark="" if silent else "  # !XLA101"),
+        "decoder.py": DECODER.format(imports=imports),
+    }
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
+
+
+def test_the_package_around_a_file_may_need_cuda(tmp_path):
+    files = {
+        "pretrain.py": FABRIC.format(package="decoders", mark=""),
+        "decoders/__init__.py": "from .plain import Decoder\nfrom .fused import fast_loss\n",
+        "decoders/plain.py": DECODER.format(imports=""),
+        "decoders/fused.py": "import xentropy_cuda_lib\n\n\ndef fast_loss(x):\n    return x\n",
+    }
+    assert told_in_files(tmp_path, files, {"XLA101"}) == set()
+
+
+def test_what_is_imported_where_it_is_called_for_says_nothing(tmp_path):
+    fused = "def fast_loss(x):\n    import xentropy_cuda_lib\n    return x\n"
+    files = {
+        "pretrain.py": FABRIC.format(package="decoders", mark="  # !XLA101"),
+        "decoders/__init__.py": "from .plain import Decoder\nfrom .fused import fast_loss\n",
+        "decoders/plain.py": DECODER.format(imports=""),
+        "decoders/fused.py": fused,
+    }
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
+
+
+REFUSING = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+
+class Base:
+    def __init__(self, config):
+        self.use_tpu = config["tpu"]
+        self.device = xm.xla_device() if self.use_tpu else torch.device("cuda")
+        self.model = config["model"].to(self.device)
+        self.loader = pl.MpDeviceLoader(config["loader"], self.device)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+
+class Contrastive(Base):
+    def __init__(self, config):
+        super().__init__(config)
+        {refuses}
+        self.losses = []
+
+    def train(self):
+        for images in self.loader:
+            loss = self.model(images).mean()
+            loss.backward()
+            if self.use_tpu:
+                xm.optimizer_step(self.optimizer)
+            else:
+                self.optimizer.step()
+            self.losses.append(loss.item()){mark}
+
+
+class Longer(Contrastive):
+    def __init__(self, config):
+        super().__init__(config)
+        self.seen = []
+
+    def evaluate(self):
+        with torch.no_grad():
+            for images in self.loader:
+                self.seen.append(self.model(images).mean().item()){mark}
+
+
+def main(config):
+    Contrastive(config).train()
+    Longer(config).evaluate()
+"""
+
+
+@pytest.mark.parametrize(
+    ("refuses", "silent"),
+    [
+        ("assert not self.use_tpu", True),
+        ('if self.use_tpu:\n            raise NotImplementedError("no TPUs yet")', True),
+        ("assert self.model is not None", False),
+        ("if self.use_tpu:\n            self.slow = True", False),
+    ],
+)
+def test_a_class_that_refuses_tpus_never_runs_there(refuses, silent):
+    program = REFUSING.format(refuses=refuses, mark="" if silent else "  # !XLA101")
+    told = {(row, "XLA101") for row in rows(program, "XLA101")}
+    assert told == {one for one in marks(program) if one[1] == "XLA101"}
+
+
+WORKER = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+class Worker:
+    def __init__(self, device):
+        self.device = device
+
+    def train(self, model, dataset, optimizer):
+        model.to(self.device)
+        for batch in DataLoader(dataset, batch_size=8):
+            loss = model(batch.to(self.device)).mean()
+            loss.backward()
+            optimizer.step()
+            print(loss.item()){mark}
+"""
+ON_CORES = """\
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def on_core(index, model, loader, optimizer):
+    device = xm.xla_device()
+    model.to(device)
+    for batch in pl.MpDeviceLoader(loader, device):
+        model(batch).mean().backward()
+        xm.optimizer_step(optimizer)
+
+
+def on_cores(*args):
+    xmp.spawn(on_core, args=args)
+"""
+PRETRAIN = """\
+import torch
+from tpu_work import on_cores
+from work import Worker
+
+
+class Pretraining:
+    def __init__(self, device, model):
+        self.model = model
+        self.on_tpu = device == "tpu"
+        {made}
+
+    def run(self, loader, dataset, optimizer):
+        if self.on_tpu:
+            on_cores(self.model, loader, optimizer)
+            return
+        self.worker.train(self.model, dataset, optimizer)
+"""
+CLASSIFY = """\
+from work import Worker
+
+
+def classify(model, dataset, optimizer, device=None):
+    Worker(device or "cpu").train(model, dataset, optimizer)
+"""
+
+
+def test_a_class_that_is_made_where_there_is_no_tpu_never_runs_on_one(tmp_path):
+    made = 'if device == "tpu":\n            self.worker = None\n'
+    made += "        else:\n            self.worker = Worker(device)"
+    files = {
+        "pretrain.py": PRETRAIN.format(made=made),
+        "work.py": WORKER.format(mark=""),
+        "tpu_work.py": ON_CORES,
+        "classify.py": CLASSIFY,
+    }
+    assert told_in_files(tmp_path, files, {"XLA101", "XLA301", "XLA203"}) == set()
+
+
+CHOSEN = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+
+def one_epoch(model, loader, optimizer, device):
+    for images in loader:
+        loss = model(images.to(device)).mean()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+
+
+def xla_epoch(model, loader, optimizer, device):
+    for images in loader:
+        loss = model(images).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        print(loss.item())  # !XLA101
+
+
+def train(model, loader, optimizer, device, epochs, use_tpu=False):
+    {chosen}
+    for epoch in range(epochs):
+        epoch_fn(model, loader, optimizer, device)
+"""
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "if use_tpu:\n        epoch_fn = xla_epoch\n    else:\n        epoch_fn = one_epoch",
+        'epoch_fn = xla_epoch if device.type == "xla" else one_epoch',
+    ],
+)
+def test_a_function_that_a_name_takes_for_other_devices_runs_there_alone(chosen):
+    program = CHOSEN.format(chosen=chosen)
+    told = {(row, "XLA101") for row in rows(program, "XLA101")}
+    assert told == {one for one in marks(program) if one[1] == "XLA101"}
+
+
+def test_a_function_that_a_name_takes_for_all_devices_runs_on_xla_too():
+    program = CHOSEN.format(chosen="epoch_fn = one_epoch if device else xla_epoch")
+    assert rows(program, "XLA101") == [11, 19]
