@@ -267,3 +267,55 @@ def test_a_function_that_a_name_takes_for_other_devices_runs_there_alone(chosen)
 def test_a_function_that_a_name_takes_for_all_devices_runs_on_xla_too():
     program = CHOSEN.format(chosen="epoch_fn = one_epoch if device else xla_epoch")
     assert rows(program, "XLA101") == [11, 19]
+
+
+BESIDE_CORES = """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+from options import args, corpus, build
+
+device = torch.device("cuda"){mark}
+
+
+def sketch():
+    model = build().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images in corpus():
+        loss = model(images.to(device)).mean()
+        loss.backward()
+        optimizer.step()
+        print(loss.item())
+
+
+def sketch_on_core(index, args):
+    device = xm.xla_device()
+    model = build().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images in pl.MpDeviceLoader(corpus(), device):
+        loss = model(images).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        print(loss.item())  # !XLA101
+    {also}
+
+
+if args.cores:
+    xmp.spawn(sketch_on_core, args=(args,))
+else:
+    sketch()
+"""
+
+
+def test_functions_for_gpus_beside_those_that_the_cores_run():
+    program = BESIDE_CORES.format(also="xm.rendezvous('end')", mark="")
+    asked = {"XLA101", "XLA706", "XLA301"}
+    told = {(row, code) for code in asked for row in rows(program, code)}
+    assert told == {one for one in marks(program) if one[1] in asked}
+
+
+def test_a_function_for_gpus_that_the_cores_run_too_is_told():
+    program = BESIDE_CORES.format(also="sketch()", mark="  # !XLA706")
+    told = {(row, "XLA706") for row in rows(program, "XLA706")}
+    assert told == {one for one in marks(program) if one[1] == "XLA706"}

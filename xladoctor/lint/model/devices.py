@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import gpu_programs, gpu_scripts, other_classes
+from xladoctor.lint.model import beside_cores, gpu_programs, gpu_scripts, other_classes
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.dotted import imported
@@ -86,9 +86,18 @@ class Devices:
 
     def asked(self, node: cst.CSTNode) -> OnXla | None:
         """The same of the conditions alone; None if none asks for the kind of device."""
-        if self._tree.module_of(node) in self.elsewhere:
+        if self._tree.module_of(node) in self.elsewhere or self._is_device_of_others(node):
             return OnXla.NO
         return _strongest([self._said(node), *self._tried(node)])
+
+    def _is_device_of_others(self, node: cst.CSTNode) -> bool:
+        """Whether a node makes the device that functions for GPUs alone read."""
+        devices = self._beside_cores[1]
+        return bool(devices) and not devices.isdisjoint([node, *self._tree.ancestors(node)])
+
+    @functools.cached_property
+    def _beside_cores(self) -> tuple[frozenset[Function], frozenset[cst.BaseExpression]]:
+        return beside_cores.beside_started(self._tree, self._names)
 
     def _is_needed(self, node: cst.CSTNode) -> bool:
         """Whether a node stands in a function that cannot go on without torch_xla."""
@@ -128,6 +137,7 @@ class Devices:
                 function.owner in self._for_gpus
                 or self._is_for_others(function.owner)
                 or function in self._of_gpu_scripts
+                or function in self._beside_cores[0]
                 or function in self.of_searches
                 or self._is_defined_elsewhere(function)
                 or self._is_left_to_others(function)

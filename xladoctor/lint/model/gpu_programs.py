@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.calls import given
-from xladoctor.lint.model.dotted import imported, text_of
+from xladoctor.lint.model.dotted import imported, last_name, text_of
 from xladoctor.lint.model.needed import is_top
 from xladoctor.lint.model.syntax import Function, walk
 
@@ -305,6 +305,13 @@ def _above(module: cst.Module, importers: dict[cst.Module, set[cst.Module]]) -> 
         found |= more
         waiting.extend(more)
     return found
+
+
+def is_gpu_device(node: cst.CSTNode) -> bool:
+    """``torch.device("cuda")``, or the text alone."""
+    first = node.args[0].value if isinstance(node, cst.Call) and node.args else node
+    made = not isinstance(node, cst.Call) or last_name(node.func) == "device"
+    return made and _is_gpu(first)
 
 
 def _is_gpu(node: cst.CSTNode) -> bool:

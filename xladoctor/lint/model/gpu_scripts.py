@@ -42,7 +42,7 @@ def left_alone(
     """
     if module not in _scripts(tree):
         return frozenset()
-    tops = {name: node for node in _defined(module) if (name := node.name.value)}
+    tops = {name: node for node in defined(module) if (name := node.name.value)}
     named = {*_named_elsewhere(tree, names, others, tops)}
     waiting, used = [*named], set(named)
     while waiting:
@@ -151,7 +151,7 @@ def _named_elsewhere(
             yield name
 
 
-def _defined(module: cst.Module) -> list[_Defined]:
+def defined(module: cst.Module) -> list[_Defined]:
     """The functions and classes that a file defines outside of others."""
     return [
         part
