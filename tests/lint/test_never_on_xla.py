@@ -319,3 +319,99 @@ def test_a_function_for_gpus_that_the_cores_run_too_is_told():
     program = BESIDE_CORES.format(also="sketch()", mark="  # !XLA706")
     told = {(row, "XLA706") for row in rows(program, "XLA706")}
     assert told == {one for one in marks(program) if one[1] == "XLA706"}
+
+
+FITTER = """\
+import torch
+
+try:
+    import torch_xla.core.xla_model as xm
+except ImportError:
+    xm = None
+
+
+class Fitter(torch.nn.Module):
+    def fit(self, loader, device="cuda", epochs=1):
+        device = xm.xla_device() if device == "tpu" else torch.device(device)
+        self.to(device)
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        for epoch in range(epochs):
+            for images, labels in loader:
+                images, labels = images.to(device), labels.to(device)
+                loss = self.step(images, labels)
+                loss.backward()
+                if xm is not None:
+                    xm.optimizer_step(optimizer)
+                else:
+                    optimizer.step()
+"""
+DIGITS = """\
+import torch
+from fitter import Fitter
+
+
+class Digits(Fitter):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(64, 10)
+
+    def step(self, images, labels):
+        scores = self.net(images)
+        self.seen = torch.argmax(scores, dim=1).cpu(){mark}
+        return torch.nn.functional.cross_entropy(scores, labels)
+
+
+if __name__ == "__main__":
+    Digits().fit(torch.load("digits.pt"), {device}epochs=3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "silent"),
+    [('device="cpu", ', True), ('device="cuda:0", ', True), ('device="tpu", ', False), ("", False)],
+)
+def test_a_script_that_says_that_it_trains_on_another_device(tmp_path, device, silent):
+    mark = "" if silent else "  # !XLA101"
+    files = {"fitter.py": FITTER, "digits.py": DIGITS.format(device=device, mark=mark)}
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
+
+
+STEPS = """\
+import lightning as L
+import torch
+
+
+class Tagger(L.LightningModule):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def training_step(self, batch, batch_idx):
+        loss = self.net(batch).mean()
+        self.log("train/loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters())
+
+    def steps(self):
+        cores = max(1, self.trainer.num_processes)
+        if self.trainer.tpu_cores:
+            cores = max(cores, self.trainer.tpu_cores)
+        return self.trainer.max_epochs // cores
+"""
+FITS = """\
+import lightning as L
+from net import net
+from tagger import Tagger
+
+trainer = L.Trainer(max_epochs=3, {asks}log_every_n_steps=1){mark}
+trainer.fit(Tagger(net))
+"""
+
+
+@pytest.mark.parametrize(("asks", "silent"), [("", True), ('accelerator="tpu", ', False)])
+def test_who_counts_the_cores_of_its_trainer_asks_for_none(tmp_path, asks, silent):
+    mark = "" if silent else "  # !XLA903"
+    files = {"tagger.py": STEPS, "fits.py": FITS.format(asks=asks, mark=mark)}
+    assert told_in_files(tmp_path, files, {"XLA903"}) == marks_in_files(files, {"XLA903"})

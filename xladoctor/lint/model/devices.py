@@ -349,6 +349,8 @@ class Devices:
         }
         bound = {x for x in moves | needs if not self._believes(x) and not self._serves_xla(x)}
         found = {x for x in moves | takes if x in moves or not self._believes(x)}
+        # Also of what is believed for the class alone that it is built on.
+        found |= {*gpu_programs.trains_elsewhere(tree)}
         helped = gpu_programs.with_helpers(
             {x for x in found if not self._serves_xla(x)} | bound | over,
             bound | over,

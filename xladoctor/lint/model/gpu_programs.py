@@ -31,6 +31,8 @@ _NEEDS_GPU = frozenset(
 _FRAMEWORKS = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _RUNNERS = frozenset({"Fabric", "Trainer"})
 _GPUS = frozenset({"gpu", "cuda"})
+#: Methods that train what they are called on, by the programs' own names.
+_TRAIN = frozenset({"fit", "train_model", "run_training"})
 #: Their strategies that divide a model among GPUs, by class and by name.
 _OVER_GPUS = frozenset(
     {"FSDPStrategy", "ModelParallelStrategy", "DeepSpeedStrategy", "DDPShardedStrategy",
@@ -164,6 +166,18 @@ def _is_over_gpus(node: cst.CSTNode | None, names: Names | LinkedNames) -> bool:
         return text.startswith(_NAMED_OVER_GPUS)
     made = names.resolve(node.func) if isinstance(node, cst.Call) else None
     return (made or "").rpartition(".")[2] in _OVER_GPUS
+
+
+def trains_elsewhere(tree: Tree) -> Iterator[cst.Module]:
+    """The files that name another device wherever they train: ``model.fit(x, device="cpu")``."""
+    found: dict[cst.Module, bool] = {}
+    for call in tree.calls:
+        if isinstance(call.func, cst.Attribute) and call.func.attr.value in _TRAIN:
+            device = given(call, None, "device")
+            kind = (text_of(device) or "").partition(":")[0]
+            module = tree.module_of(call)
+            found[module] = found.get(module, True) and kind in {"cpu", *_GPUS}
+    yield from (module for module, other in found.items() if other)
 
 
 def needs_package(tree: Tree) -> Iterator[cst.Module]:
