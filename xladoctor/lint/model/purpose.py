@@ -123,9 +123,14 @@ def only_asks(tree: Tree, names: Names) -> bool:
     """Whether a file has torch_xla for tensors that others put on an XLA device, and for nothing.
 
     Such files come with libraries: they ask whether torch_xla is there, or for the number of a
-    tensor of such a device. What imports them is for XLA devices no more than before.
+    tensor of such a device. Others only count their Trainer's devices of each kind, as everybody
+    who once asked for the number of steps did. What imports them is for XLA devices no more than
+    before.
     """
     imports = [node for node in tree.imports if any(map(_of_torch_xla, imported(node)))]
+    if not imports and any(map(_counts_cores, tree.by_type.get(cst.Attribute, ()))):
+        roots = {name.partition(".")[0] for name in names.imported()}
+        return not _frameworks_on_xla(tree, names, roots, counted=False)
     if not imports or any(tree.function_of(node) is None for node in imports):
         return False
     calls = [call for call in tree.calls if _of_torch_xla(names.resolve(call.func) or "")]
@@ -240,8 +245,11 @@ def _takes_others(tree: Tree) -> bool:
     )
 
 
-def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
-    """Whether a file imports a framework and asks it for TPU cores, which means torch_xla."""
+def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str], *, counted: bool = True) -> bool:
+    """Whether a file imports a framework and asks it for TPU cores, which means torch_xla.
+
+    Also if it asks how many its Trainer has (``counted``).
+    """
     if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & _TRAIN_TORCH):
         return False
     if any(
@@ -263,7 +271,8 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str]) -> bool:
         "DistributedType" in imported and _asks_for_xla(tree, names)
     ):
         return True
-    if any(map(_is_of_lightning, tree.by_type.get(cst.Attribute, ()))):
+    attributes = tree.by_type.get(cst.Attribute, ())
+    if any(_is_of_lightning(one) and (counted or not _counts_cores(one)) for one in attributes):
         return True
     if any(_TPU_LAUNCH.search(text) for text in _usage(tree)):
         return True
@@ -307,6 +316,14 @@ def _is_of_lightning(node: cst.CSTNode) -> bool:
         and isinstance(held, cst.Name)
         and (held.value in HELD_TRAINERS or names_settings(held.value))
     )
+
+
+def _counts_cores(node: cst.CSTNode) -> bool:
+    """``self.trainer.tpu_cores``, beside ``num_gpus`` and ``num_processes``."""
+    if not isinstance(node, cst.Attribute) or node.attr.value != "tpu_cores":
+        return False
+    held = node.value.attr if isinstance(node.value, cst.Attribute) else node.value
+    return isinstance(held, cst.Name) and held.value in HELD_TRAINERS
 
 
 def _usage(tree: Tree) -> Iterator[str]:
