@@ -415,3 +415,55 @@ def test_who_counts_the_cores_of_its_trainer_asks_for_none(tmp_path, asks, silen
     mark = "" if silent else "  # !XLA903"
     files = {"tagger.py": STEPS, "fits.py": FITS.format(asks=asks, mark=mark)}
     assert told_in_files(tmp_path, files, {"XLA903"}) == marks_in_files(files, {"XLA903"})
+
+
+COPIED = """\
+import torch
+import transformers
+from loading import student
+
+
+class Distiller(transformers.Trainer):
+    def __init__(self, name, **kwargs):
+        super().__init__(model=student(name), **kwargs)
+
+    def _inner_training_loop(self, loader, **kwargs):
+        for batch in loader:
+            loss = self.training_step(self.model, batch)
+            if transformers.trainer.is_torch_xla_available():
+                transformers.trainer.xm.mark_step()
+            self.control = loss.item(){mark}
+
+
+def main(name, loader):
+    Distiller(name)._inner_training_loop(loader)
+"""
+LOADING = """\
+import transformers
+
+
+def student(name, small=False):
+    model = transformers.AutoModelForCausalLM.from_pretrained(name{where})
+    {moves}
+    return model
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "moves", "silent"),
+    [
+        (', device_map="cuda"', "model.train()", True),
+        ("", 'model.to("cuda")', True),
+        ("", 'if small:\n        model.to("cuda")', False),
+        ("", "model.train()", False),
+    ],
+)
+def test_a_copied_question_for_xla_beside_models_that_are_put_on_a_gpu(
+    tmp_path, where, moves, silent
+):
+    files = {
+        "distiller.py": COPIED.format(mark="" if silent else "  # !XLA101"),
+        "loading.py": LOADING.format(where=where, moves=moves),
+    }
+    assert told_in_files(tmp_path, files, {"XLA101", "XLA706"}) >= marks_in_files(files, {"XLA101"})
+    assert not silent or told_in_files(tmp_path, files, {"XLA101", "XLA706"}) == set()

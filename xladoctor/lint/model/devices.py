@@ -16,6 +16,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.dotted import imported
 from xladoctor.lint.model.loops import OnXla
+from xladoctor.lint.model.placed_on_gpus import placed_on_gpus
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trainers import of_searches
 from xladoctor.lint.model.unreached import gives_up
@@ -351,12 +352,13 @@ class Devices:
         found = {x for x in moves | takes if x in moves or not self._believes(x)}
         # Also of what is believed for the class alone that it is built on.
         found |= {*gpu_programs.trains_elsewhere(tree)}
+        placed = placed_on_gpus(tree, names, self._is_of_xla)
         helped = gpu_programs.with_helpers(
-            {x for x in found if not self._serves_xla(x)} | bound | over,
-            bound | over,
+            {x for x in found if not self._serves_xla(x)} | bound | over | placed,
+            bound | over | placed,
             names.importers(),
             lambda module: (
-                module not in over and (self._believes(module) or self._serves_xla(module))
+                module not in over | placed and (self._believes(module) or self._serves_xla(module))
             ),
         )
         # Who imports these has a GPU, then; a question for XLA is left over from what was copied.

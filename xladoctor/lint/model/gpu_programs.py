@@ -84,7 +84,10 @@ def moves_to_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
 
 
 def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
-    """The other calls that name a GPU as the device: ``x.to("cuda")``, ``set_device(rank)``."""
+    """The other calls that name a GPU as the device: ``x.to("cuda")``, ``set_device(rank)``.
+
+    Also ``from_pretrained(name, device_map="cuda")``.
+    """
     for call in tree.calls:
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
         named = any(
@@ -97,6 +100,7 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
         name = names.resolve(call.func) or "" if asked else ""
         takes = (method == "to" and not name) or name.startswith("torch.")
         needed = name in _NEEDS_GPU or (named and takes) or _trains_on_gpus(call, names)
+        needed = needed or (text_of(given(call, None, "device_map")) or "").startswith("cuda")
         if needed and not _is_default(tree, call):
             yield call
 
