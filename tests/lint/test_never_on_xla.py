@@ -45,33 +45,36 @@ class Decoder(torch.nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("imports", "silent"),
+    "imports",
     [
-        ("from flash_attn import flash_attn_func", True),
-        ("import rotary_emb", True),
-        ("if torch.cuda.is_available():\n    import rotary_emb", False),
-        ("try:\n    import flash_attn\nexcept ImportError:\n    flash_attn = None", False),
-        ("import einops", False),
+        "from flash_attn import flash_attn_func",
+        "import rotary_emb",
+        "if torch.cuda.is_available():\n    import rotary_emb",
+        "import einops",
     ],
 )
-def test_what_takes_its_model_of_a_file_that_needs_cuda_never_runs_on_tpus(
-    tmp_path, imports, silent
-):
+def test_a_program_with_words_of_tpus_is_told_whatever_it_imports(tmp_path, imports):
     files = {
-        "pretrain.py": FABRIC.format(package="decoder", mark="" if silent else "  # !XLA101"),
+        "pretrain.py": FABRIC.format(package="decoder", mark="  # !XLA101"),
         "decoder.py": DECODER.format(imports=imports),
     }
     assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
 
 
-def test_the_package_around_a_file_may_need_cuda(tmp_path):
+def test_what_a_package_that_needs_cuda_imports_is_for_gpus(tmp_path):
+    plain = DECODER.format(imports="").replace(
+        "        return", "        print(tokens.sum().item())\n        return"
+    )
     files = {
-        "pretrain.py": FABRIC.format(package="decoders", mark=""),
+        "pretrain.py": FABRIC.format(package="decoders", mark="  # !XLA101"),
         "decoders/__init__.py": "from .plain import Decoder\nfrom .fused import fast_loss\n",
-        "decoders/plain.py": DECODER.format(imports=""),
+        "decoders/plain.py": plain,
         "decoders/fused.py": "import xentropy_cuda_lib\n\n\ndef fast_loss(x):\n    return x\n",
     }
-    assert told_in_files(tmp_path, files, {"XLA101"}) == set()
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
+    files["decoders/fused.py"] = "def fast_loss(x):\n    return x\n"
+    files["decoders/plain.py"] = plain.replace("item())", "item())  # !XLA101")
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
 
 
 def test_what_is_imported_where_it_is_called_for_says_nothing(tmp_path):
