@@ -136,3 +136,33 @@ def test_what_senteval_runs_for_each_batch(handed, padding, padded, read):
     program = HEAD + SCORES.format(handed=handed, padding=padding, padded=padded, read=read)
     told = {(row, code) for row, code in found(program) if code in {"XLA101", "XLA209"}}
     assert told == set(marks(program))
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ('xmp.spawn(train, start_method="forkserver")', True),
+        ('xmp.spawn(train, start_method="spawn")', True),
+        ("torch_xla.launch(train)", True),
+        ('xmp.spawn(train, start_method="fork")', False),
+        ('torch_xla.launch(train, start_method="fork")', False),
+        ("xmp.spawn(train, nprocs=1)", False),
+        ("torch_xla.launch(train, debug_single_process=True)", False),
+        ("torch_xla.launch(work.train)", False),
+    ],
+)
+def test_functions_of_notebooks_in_new_processes(how, told):
+    program = f"""\
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+import work
+
+
+def train(index):
+    return torch_xla.device()
+
+
+{how}
+"""
+    said = [code for _, code in found(program, filename="train.ipynb")]
+    assert ("XLA408" in said) is told

@@ -69,6 +69,7 @@ class FileCode:
         self._program, self._part = of
         self.text = self._part.unit.text
         self.shell = self._part.unit.shell
+        self.is_notebook = self._part.unit.is_notebook
         self.target = target
         self.library = library or builtin()
         self.tree = self._part.tree

@@ -70,6 +70,11 @@ class Unit:
     on_tpus: bool = False
 
     @property
+    def is_notebook(self) -> bool:
+        """Whether it is a notebook, which new processes cannot import."""
+        return self.filename.endswith(".ipynb")
+
+    @property
     def meant_for_tpus(self) -> bool:
         """Whether its name says so (``train_tpu.py``), or the settings of its project."""
         return self.on_tpus or called_for_tpus(self.filename)

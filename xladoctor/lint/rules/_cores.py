@@ -262,7 +262,7 @@ def starts_anew(model: FileModel, call: CallSite) -> bool:
     single = nprocs is not None and model.literal(nprocs) == 1
     if single or "debug_single_process" in call.keywords:
         return False
-    return start is None or model.literal(start) == "spawn"
+    return start is None or model.literal(start) in {"spawn", "forkserver"}
 
 
 def is_forked(model: FileModel, entry: Entry) -> bool:
