@@ -77,6 +77,18 @@ PROGRAMS = {
         every = gather_object(names)
     return every, again
 """,
+    "XLA904: gradients that are not to be reduced yet": f"""\
+{ACCELERATED}
+    for n, (x, y) in enumerate(rows):
+        with net.no_sync():  # !XLA904
+            accelerator.backward(net(x, labels=y).loss)
+        with accelerator.no_sync(net):
+            accelerator.backward(net(x, labels=y).loss)
+        if accelerator.distributed_type == DistributedType.MULTI_GPU:
+            with net.no_sync():
+                accelerator.backward(net(x, labels=y).loss)
+        adam.step()
+""",
     "XLA302: a step with a closure of its own": f"""\
 {ACCELERATED}
     plan = torch.optim.lr_scheduler.StepLR(adam, 10)

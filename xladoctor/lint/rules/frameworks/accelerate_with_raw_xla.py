@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+from xladoctor.lint.rules._tolerated import tolerated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +41,25 @@ def accelerate_with_raw_xla(model: FileModel) -> Iterator[Problem]:
             f"`{named}` was prepared by Accelerate and {what}: this does it a second time",
             suggestion=instead,
         )
+    yield from _unwrapped(model, prepared)
+
+
+def _unwrapped(model: FileModel, prepared: set[str]) -> Iterator[Problem]:
+    """``with model.no_sync():`` of a prepared model.
+
+    On XLA devices ``prepare_model`` (Accelerate 1.15) puts no DistributedDataParallel around it.
+    """
+    for call in model.methods("no_sync") if model.is_xla else ():
+        held = dotted_text(call.receiver) if call.receiver is not None else None
+        if held is None or held not in prepared or tolerated(model, call.node):
+            continue
+        if model.on_xla(call.node) is not OnXla.NO:
+            yield model.problem(
+                call.node,
+                f"on XLA devices Accelerate wraps `{held}` in nothing: it has no no_sync, and this "
+                "raises AttributeError",
+                suggestion=f"with accelerator.no_sync({held}), or accelerator.accumulate({held})",
+            )
 
 
 def _prepared(model: FileModel) -> Iterator[str]:
