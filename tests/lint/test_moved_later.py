@@ -388,3 +388,40 @@ def test_methods_that_a_base_class_calls_are_those_of_the_object(made, gives):
     for moved in (late, early, late | early | {"late": late["late"]}):
         program = HOOKS.format(made=made, gives=gives, **moved)
         assert {one for one in found(program) if one[1] == "XLA305"} == marks(program)
+
+
+ENGINE = """\
+import torch
+import torch_xla.core.xla_model as xm
+
+class Engine:
+    def __init__(self, net, opt=None, where=None):
+        {before}
+        self.net = net
+        self.opt = opt or torch.optim.AdamW({asked}.parameters(), lr=1e-3){mark}
+        self.where = where or xm.xla_device()
+        {after}
+
+    def fit(self, batches):
+        for x in batches:
+            self.net(x.to(self.where)).mean().backward()
+            xm.optimizer_step(self.opt, barrier=True)
+"""
+
+
+@pytest.mark.parametrize("asked", ["net", "self.net"])
+@pytest.mark.parametrize(
+    ("before", "after", "late"),
+    [
+        ("pass", "self.net = self.net.to(self.where)", True),
+        ("pass", "self.net = net.to(self.where)", True),
+        ("pass", "net.to(self.where)", True),
+        ("net = net.to(xm.xla_device())", "self.net.to(self.where)", False),
+        ("net.to(xm.xla_device())", "self.net.to(self.where)", False),
+        ("pass", "self.net.train()", False),
+    ],
+)
+def test_a_model_that_the_class_keeps_under_a_name_of_its_own(before, after, late, asked):
+    mark = "  # !XLA305" if late else ""
+    program = ENGINE.format(before=before, after=after, asked=asked, mark=mark)
+    assert {one for one in found(program) if one[1] == "XLA305"} == marks(program)

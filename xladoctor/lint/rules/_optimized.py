@@ -136,11 +136,39 @@ def _filled(model: FileModel, name: cst.Name) -> Iterator[tuple[cst.BaseExpressi
 
 def moves_of(model: FileModel, maker: CallSite, owner: cst.BaseExpression) -> list[CallSite]:
     """The moves of a model to a device in the function that makes an optimizer."""
-    return [
+    moves = [
         call
         for call in model.methods("to")
         if call.function is maker.function
-        and same_name(call.receiver, owner)
+        and call.receiver is not None
         and (target := call.argument(0, "device")) is not None
         and model.value(target).kind is Kind.DEVICE
     ]
+    each = [owner, *_also_called(model, maker, owner)] if moves else []
+    return [call for call in moves if any(same_name(call.receiver, one) for one in each)]
+
+
+def _also_called(
+    model: FileModel, maker: CallSite, owner: cst.BaseExpression
+) -> Iterator[cst.BaseExpression]:
+    """``self.model`` of ``model`` and back, where ``self.model = model`` stands before the maker.
+
+    Of a parameter that its function binds to nothing else.
+    """
+    for line in model.nodes(cst.Assign):
+        target = line.targets[0].target
+        if (
+            len(line.targets) == 1
+            and isinstance(target, cst.Attribute)
+            and is_name(target.value, "self")
+            and isinstance(line.value, cst.Name)
+            and model.is_parameter(line.value)
+            and len(model.bindings(line.value.value, line.value)) == 1
+            and model.function_of(line) is maker.function
+            and not model.guards(line)
+            and in_order(model, line, maker.node)
+        ):
+            if same_name(line.value, owner):
+                yield target
+            elif same_name(target, owner):
+                yield line.value
