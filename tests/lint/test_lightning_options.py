@@ -203,3 +203,60 @@ trainer.fit(Painter())
 def test_options_that_the_trainer_brings(more, told):
     program = BROUGHT.format(more=more, mark="# !XLA434" if told else "")
     assert {one for one in found(program) if one[1] == "XLA434"} == marks(program)
+
+
+CHOSEN = """\
+import lightning.pytorch as pl
+from net import Net
+def main(args):
+    if args.hardware == "tpu":
+        accelerator = "tpu"
+        cores = {cores}  {first}
+        spread = {spread}  {second}
+    else:
+        accelerator, cores, spread = "cpu", 1, "auto"
+    pl.Trainer(accelerator=accelerator, devices=cores, strategy=spread).fit(Net())
+"""
+
+
+@pytest.mark.parametrize(
+    ("cores", "wrong"),
+    [('"xla:1"', True), ('"tpu:4"', True), ('"8"', False), ("4", False), ('"auto"', False)],
+)
+@pytest.mark.parametrize(("spread", "gone"), [('"tpu_spawn"', True), ('"xla"', False)])
+def test_what_one_of_two_branches_gives_the_trainer(cores, wrong, spread, gone):
+    marked = {"first": "# !XLA901" * wrong, "second": "# !XLA901" * gone}
+    program = CHOSEN.format(cores=cores, spread=spread, **marked)
+    assert {one for one in found(program) if one[1] in {"XLA901", "XLA416"}} == marks(program)
+
+
+KEPT = """\
+import lightning.pytorch as pl
+class Settings:
+    def hardware(self):
+        if self.args.kind == "tpu":
+            return {
+                "accelerator": "tpu",
+                "devices": "xla:8",  # !XLA901
+                "strategy": "tpu_spawn",  # !XLA901
+            }
+        return {"accelerator": "gpu", "devices": 1, "strategy": "auto"}
+"""
+NO_CORES = """\
+import lightning.pytorch as pl
+def main(args, net):
+    cores = {cores}
+    pl.Trainer(tpu_cores=cores, gpus=args.gpus).fit(net)  {mark}
+"""
+
+
+def test_texts_for_devices_in_a_dictionary_for_a_trainer():
+    assert {one for one in found(KEPT) if one[1] == "XLA901"} == marks(KEPT)
+
+
+@pytest.mark.parametrize(
+    ("cores", "asked"), [("None", False), ("8 if args.tpu else None", True), ("args.cores", True)]
+)
+def test_a_trainer_that_is_given_no_tpu_cores(cores, asked):
+    program = NO_CORES.format(cores=cores, mark="# !XLA901" * asked)
+    assert {one for one in found(program) if one[1] == "XLA901"} == marks(program)

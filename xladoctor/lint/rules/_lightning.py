@@ -65,7 +65,7 @@ def wanted_for_xla(
     one that is called ``train_tpu.py`` means these.
     """
     for name in ("tpu_cores", "num_tpu_cores"):
-        if name in settings:
+        if name in settings and not _is_none(model, settings[name]):
             return settings[name]
     for name, words in (
         ("accelerator", {"tpu", "xla"}),
@@ -73,13 +73,26 @@ def wanted_for_xla(
     ):
         value = settings.get(name)
         if value is not None and (
-            any(class_of(model, one) in LIGHTNING_FOR_XLA for one in _each(model, value))
+            any(class_of(model, one) in LIGHTNING_FOR_XLA for one in each_way(model, value))
             or any(one in words for one in _choices(model, value))
         ):
             return value
     asked = settings.get("accelerator")
     auto = asked is not None and "auto" in _choices(model, asked)
     return asked if auto and model.meant_for_tpus else None
+
+
+def _is_none(model: FileModel, value: cst.BaseExpression) -> bool:
+    """``tpus = None`` of a program that asks for GPUs, whatever way it takes."""
+    each = sources(model, value)
+    return bool(each) and all(model.literal(one) is None for one in each or ())
+
+
+def devices_of_trainers(model: FileModel) -> set[cst.BaseExpression]:
+    """All that a file gives Lightning as ``devices``, each way: numbers and lists, no devices."""
+    settings = (given(model, call) for call in model.calls(*TRAINERS))
+    named = [one["devices"] for one in settings if "devices" in one]
+    return {one for devices in named for one in each_way(model, devices)}
 
 
 def chooses_devices(model: FileModel) -> bool:
@@ -92,7 +105,7 @@ def chooses_devices(model: FileModel) -> bool:
         "gpus" in (settings := _settings(model, call))
         or (wanted := wanted_for_xla(model, settings)) is None
         or hinges(model, wanted, call)
-        or not all(_is_for_xla(model, one) for one in _each(model, wanted))
+        or not all(_is_for_xla(model, one) for one in each_way(model, wanted))
         for call in model.calls(*TRAINERS)
     )
 
@@ -142,7 +155,7 @@ def several_cores(model: FileModel, call: CallSite) -> bool:
     if devices is None:
         return True
     said = _choices(model, devices, str | int)
-    if not said and all(is_number_option(model, one) for one in _each(model, devices)):
+    if not said and all(is_number_option(model, one) for one in each_way(model, devices)):
         return True
     return any(one in _ALL_CORES for one in said) and 1 not in said
 
@@ -161,7 +174,7 @@ def asks_for_processes(model: FileModel, call: CallSite, *, sharded: bool) -> bo
         return False
     strategy = named.get("strategy")
     if strategy is not None:
-        classes = {class_of(model, one) for one in _each(model, strategy)}
+        classes = {class_of(model, one) for one in each_way(model, strategy)}
         if "XLAStrategy" in classes or {"xla", "xla_debug"} & set(_choices(model, strategy)):
             return True
         if "XLAFSDPStrategy" in classes or "xla_fsdp" in _choices(model, strategy):
@@ -211,11 +224,11 @@ def _choices(
     model: FileModel, value: cst.BaseExpression, kinds: type | UnionType = str
 ) -> list[object]:
     """The literals that a value may be: ``"tpu"``, ``"tpu" if use_tpu else "cpu"``."""
-    literals = [constant(model, one) for one in _each(model, value)]
+    literals = [constant(model, one) for one in each_way(model, value)]
     return [one for one in literals if isinstance(one, kinds)]
 
 
-def _each(model: FileModel, value: cst.BaseExpression) -> list[cst.BaseExpression]:
+def each_way(model: FileModel, value: cst.BaseExpression) -> list[cst.BaseExpression]:
     """What a value may be: what all ways give, or else what is bound here and the default."""
     found = sources(model, value)
     if found is None and isinstance(value, cst.Name):
@@ -226,5 +239,5 @@ def _each(model: FileModel, value: cst.BaseExpression) -> list[cst.BaseExpressio
     for one in found or [value]:
         parts = [one.body, one.orelse] if isinstance(one, cst.IfExp) else []
         whole = of_settings(model, one) if isinstance(one, cst.Attribute) else ()
-        each += [part for inner in parts for part in _each(model, inner)] or whole or [one]
+        each += [part for inner in parts for part in each_way(model, inner)] or whole or [one]
     return each

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.model.dotted import string, text_of
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._lightning import devices_of_trainers
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def device_index(model: FileModel) -> Iterator[Problem]:
             continue
         number = int(text[4:]) if text[4:].isdecimal() else 0
         used = isinstance(model.parent(node), cst.Arg | cst.AssignTarget | cst.Assign)
-        if number >= 1 and used and model.on_xla(node) is OnXla.YES:
+        if number < 1 or not used or model.on_xla(node) is not OnXla.YES:
+            continue
+        if "lightning" not in model.frameworks or node not in devices_of_trainers(model):
             yield _problem(model, node, f"device {number} does")
 
 

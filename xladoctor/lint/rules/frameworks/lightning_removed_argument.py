@@ -19,6 +19,7 @@ from xladoctor.lint.rules._lightning import (
     RENAMED,
     TRAINERS,
     class_of,
+    each_way,
     for_xla,
     hinges,
     wanted_for_xla,
@@ -178,14 +179,8 @@ def _refused(
             )
         if name == "strategy":
             yield from _of_strategy(model, value, settings, call)
-        literal = constant(model, value)
-        if name == "devices" and _is_no_number(literal) and _asks_for_tpu(model, settings):
-            yield model.problem(
-                value,
-                f"on TPUs devices is 1, all cores of the host or a list of one: Trainer raises "
-                f"ValueError for {literal!r}",
-                suggestion='devices="auto"',
-            )
+        if name == "devices":
+            yield from _devices(model, value, settings)
         if name == "precision":
             chosen = _chosen(model, value)
             yield from _precision(model, default_of(model, chosen) or chosen)
@@ -197,16 +192,17 @@ def _of_strategy(
     settings: Mapping[str, cst.BaseExpression],
     call: CallSite | None,
 ) -> Iterator[Problem]:
-    literal = constant(model, value)
     has_old = model.keeps_old("lightning")
-    if isinstance(literal, str) and literal in RENAMED and not has_old:
-        new = RENAMED[literal]
-        yield model.problem(
-            value,
-            f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
-            suggestion=f'write strategy="{new}"',
-            fix=_strategy_fix(model, value, new),
-        )
+    for one in _ways(model, value):
+        literal = constant(model, one)
+        if isinstance(literal, str) and literal in RENAMED and not has_old:
+            new = RENAMED[literal]
+            yield model.problem(
+                one,
+                f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
+                suggestion=f'write strategy="{new}"',
+                fix=_strategy_fix(model, one, new),
+            )
     if _is_refused(model, value) and (
         _asks_for_tpu(model, settings) or (call is not None and _always(model, settings, call))
     ):
@@ -222,6 +218,30 @@ def _of_strategy(
             f"Lightning 2.0 renamed {made} to {CLASSES[made]}: the import of the old name fails",
             suggestion=f"from lightning.pytorch.strategies import {CLASSES[made]}",
         )
+
+
+def _devices(
+    model: FileModel, value: cst.BaseExpression, settings: Mapping[str, cst.BaseExpression]
+) -> Iterator[Problem]:
+    """Numbers of cores that no host has, and texts that name no number: ``"xla:1"``."""
+    for one in _ways(model, value):
+        literal = constant(model, one)
+        names_xla = isinstance(literal, str) and literal.startswith(("xla", "tpu"))
+        if names_xla or (
+            one is value and _is_no_number(literal) and _asks_for_tpu(model, settings)
+        ):
+            yield model.problem(
+                one,
+                f"on TPUs devices is 1, all cores of the host or a list of one: Trainer raises "
+                f"ValueError for {literal!r}",
+                suggestion='devices="auto"',
+            )
+
+
+def _ways(model: FileModel, value: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What branches give a name, each where it is written; the value itself if that is one."""
+    each = each_way(model, value)
+    return [one for one in each if model.is_here(one)] if len(each) > 1 else [value]
 
 
 def _resumed(model: FileModel) -> Iterator[Problem]:
