@@ -138,3 +138,54 @@ main(Net())
 )
 def test_own_models_and_what_is_no_model_are_left_alone(rest):
     assert "XLA424" not in codes(HEAD + rest)
+
+
+#: Functions within the one that each core runs use its model.
+WITHIN = """
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+from shelf import choose, rows
+
+def each_core(index, flags):
+    where = xm.xla_device()
+    chosen = choose(flags.kind)(classes=10).to(where)
+    adam = torch.optim.Adam(chosen.parameters() if flags.all else flags.some(chosen))
+
+    def learn(batches):
+        chosen.train()
+        for x, y in batches:
+            adam.zero_grad()
+            torch.nn.functional.nll_loss(chosen(x), y).backward()
+            xm.optimizer_step(adam)
+
+    def check(batches):
+        right = 0
+        {ready}
+        {with_}
+            for x, y in batches:  {mark}
+                right += (chosen(x).argmax(1) == y).sum()
+        return right.item()
+
+    for epoch in range(flags.epochs):
+        learn(pl.MpDeviceLoader(rows(True), where))
+        print(check(pl.MpDeviceLoader(rows(False), where)))
+
+if __name__ == "__main__":
+    xmp.spawn(each_core, args=({{}},))
+"""
+
+
+@pytest.mark.parametrize("ready", ["chosen.eval()", "chosen.train(False)"])
+@pytest.mark.parametrize(
+    ("with_", "mark"), [("if True:", "# !XLA320"), ("with torch.no_grad():", "")]
+)
+@pytest.mark.parametrize("asked", ["chosen.parameters()", "flags.some(chosen)"])
+def test_what_functions_within_do_with_a_model(ready, with_, mark, asked):
+    program = WITHIN.format(ready=ready, with_=with_, mark=mark)
+    program = program.replace("chosen.parameters() if flags.all else flags.some(chosen)", asked)
+    if "eval" not in ready and "some" in asked:
+        mark, program = "", program.replace("# !XLA320", "")  # nothing says that it is a model
+    told = {one for one in found(program) if one[1] == "XLA320"}
+    assert told == marks(program)

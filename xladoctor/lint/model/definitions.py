@@ -36,10 +36,15 @@ class Scope:
 
     def lookup(self, name: str) -> list[Binding] | None:
         """The bindings that a name has when it is read here."""
+        holder = self.holder(name)
+        return None if holder is None else holder.bindings[name]
+
+    def holder(self, name: str) -> Scope | None:
+        """The scope, this one or one around it, whose name it is that is read here."""
         current: Scope | None = self
         while current is not None:
             if name in current.bindings and not (current.is_class and current is not self):
-                return current.bindings[name]
+                return current
             current = current.parent
         return None
 

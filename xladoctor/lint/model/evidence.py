@@ -106,6 +106,24 @@ class Evidence:
     def _home(self, node: cst.CSTNode) -> Home:
         return self._tree.function_of(node) or self._tree.module_of(node)
 
+    def _holder(self, node: cst.BaseExpression) -> Home:
+        """Where a name (or what a dotted text begins with) is bound that is used at a node.
+
+        ``def evaluate(): net.eval()`` within ``def main():`` says something of ``main``'s ``net``.
+        """
+        first = node
+        while isinstance(first, cst.Attribute):
+            first = first.value
+        here = self._home(node)
+        if not isinstance(first, cst.Name):
+            return here
+        scope = self._tree.scopes[first].holder(first.value)
+        if scope is None or not isinstance(scope.node, cst.Module | cst.FunctionDef | cst.Lambda):
+            return here
+        return (
+            scope.node if isinstance(scope.node, cst.Module) else self._tree.functions[scope.node]
+        )
+
     @functools.cached_property
     def _devices(self) -> dict[tuple[Home | Class, str], cst.Call]:
         found: dict[tuple[Home | Class, str], cst.Call] = {}
@@ -205,7 +223,7 @@ class Evidence:
             if text is None:
                 continue
             # A tensor is not moved in place, and nobody calls one.
-            home = self._home(call)
+            home = self._holder(call.func.value)
             moved = (
                 method == "to"
                 and not _to_host(call)
@@ -221,12 +239,12 @@ class Evidence:
 
     @functools.cached_property
     def _calls(self) -> dict[Home, set[str]]:
-        """The names that each function calls."""
+        """The names of each function that are called."""
         found: dict[Home, set[str]] = {}
         for call in self._tree.calls:
             text = dotted_text(call.func)
             if text is not None:
-                found.setdefault(self._home(call), set()).add(text)
+                found.setdefault(self._holder(call.func), set()).add(text)
         return found
 
 
