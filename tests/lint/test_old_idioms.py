@@ -98,3 +98,66 @@ def test_splits_of_a_data_module(changed, split):
     text = LIGHTNING.format(**SPLIT | changed)
     rows = [row for row, line in enumerate(text.splitlines(), 1) if "# here" in line]
     assert [row for row, code in found(text) if code == "XLA448"] == (rows if split else [])
+
+
+READY = """\
+import torch_xla
+import torch_xla.core.xla_model as xm
+newer = getattr(torch_xla, "sync", None)
+end = getattr(torch_xla, "sync", None) or xm.mark_step
+where = getattr(torch_xla, "device", xm.xla_device)()
+def asked():
+    if newer is not None:
+        newer()
+    else:
+        xm.mark_step()
+def asked_the_other_way():
+    if newer is None:
+        xm.mark_step()
+        return
+    newer()
+def called():
+    found = getattr(torch_xla, "sync", None)
+    if callable(found):
+        found()
+        return
+    xm.mark_step()
+def tried(again):
+    try:
+        torch_xla.sync()
+        return
+    except AttributeError:
+        pass
+    if again:
+        xm.mark_step()
+def tried_and_asked():
+    try:
+        import torch_xla
+        found = getattr(torch_xla, "device", None)
+        if found:
+            return found()
+    except ImportError:
+        pass
+    return xm.xla_device()
+def wrong_way():
+    if newer is not None:
+        xm.mark_step()  # !XLA802
+def nothing_newer(steps):
+    try:
+        import torch_xla.debug.profiler as xp
+        if steps:
+            return xp
+    except ImportError:
+        pass
+    xm.mark_step()  # !XLA802
+def goes_on():
+    try:
+        torch_xla.sync()
+    except RuntimeError:
+        return
+    xm.mark_step()  # !XLA802
+"""
+
+
+def test_older_names_behind_newer_ones_that_are_asked_for():
+    assert {one for one in found(READY) if one[1] == "XLA802"} == marks(READY)

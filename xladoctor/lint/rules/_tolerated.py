@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _TOLERANT = frozenset({"ImportError", "ModuleNotFoundError", "AttributeError"})
 _BROAD = frozenset({"Exception", "BaseException"})
 
+#: ``torch_xla.sync``, ``torch_xla.device``: what took the place of functions in modules.
+_OF_TODAY = re.compile(r"torch_xla\.\w+$")
+
 
 def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether the code is ready for the name to be missing: try, hasattr, a version test."""
@@ -31,6 +34,8 @@ def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
         isinstance(part, cst.Try) and part.finalbody not in around and _catches(part)
         for part in around
     ):
+        return True
+    if _stands_in(model, node) or _behind_a_try(model, node):
         return True
     starts = [node, *(part for part in around if isinstance(part, cst.FunctionDef | cst.ClassDef))]
     return for_older(model, node) or any(
@@ -54,7 +59,8 @@ def _is_ready(model: FileModel, node: cst.CSTNode, guard: Guard, *, inside: bool
         return True
     named = set(re.findall(r"\w+", model.tree.text(node)))
     parts = [*answers(model, guard.test, when=guard.when, today=False)]
-    for part, holds in parts:
+    for part, said in parts:
+        holds = said if said is None or not _is_nothing(model, part) else not said
         for holder, name in _asked_for(model, part):
             asked = model.literal(name)
             module = model.name(holder) or ""
@@ -89,12 +95,80 @@ def _ask_alone(
 def _asked_for(
     model: FileModel, test: cst.BaseExpression
 ) -> Iterator[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """The objects and names of ``hasattr(xm, "xla_device")``."""
+    """The objects and names of ``hasattr(xm, "xla_device")``.
+
+    And of ``getattr(torch_xla, "sync", None)``, where a name holds what that gave.
+    """
     for part in walk(test):
-        if not isinstance(part, cst.Call) or model.call(part).written != "hasattr":
+        made = model.assigned_once(part) if isinstance(part, cst.Name) else part
+        if not isinstance(made, cst.Call):
             continue
-        if len(part.args) == 2:
-            yield part.args[0].value, part.args[1].value
+        asks = made is part and model.call(made).written == "hasattr" and len(made.args) == 2
+        if asks or _gets(model, made):
+            yield made.args[0].value, made.args[1].value
+
+
+def _gets(model: FileModel, node: cst.CSTNode) -> bool:
+    """``getattr(torch_xla, "sync", None)``: what is there, or what stands in for it."""
+    return (
+        isinstance(node, cst.Call)
+        and model.call(node).written == "getattr"
+        and len(node.args) == 3
+        and (model.name(node.args[0].value) or "").partition(".")[0] == "torch_xla"
+    )
+
+
+def _is_nothing(model: FileModel, test: cst.BaseExpression) -> bool:
+    """``sync is None``."""
+    compared = test.comparisons if isinstance(test, cst.Comparison) else ()
+    return any(
+        isinstance(one.operator, cst.Is | cst.Equal) and model.literal(one.comparator) is None
+        for one in compared
+    )
+
+
+def _stands_in(model: FileModel, node: cst.CSTNode) -> bool:
+    """``getattr(torch_xla, "sync", xm.mark_step)`` and ``... or xm.mark_step``."""
+    inner = node
+    for part in model.tree.ancestors(node):
+        if isinstance(part, cst.BaseStatement | cst.BaseSmallStatement):
+            return False
+        if _gets(model, part) and isinstance(part, cst.Call) and inner is part.args[2]:
+            return True
+        if (
+            isinstance(part, cst.BooleanOperation)
+            and isinstance(part.operator, cst.Or)
+            and inner is part.right
+            and _gets(model, part.left)
+        ):
+            return True
+        inner = part
+    return False
+
+
+def _behind_a_try(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether what is tried before leaves the function with a name of torch_xla that is there.
+
+    ``try: torch_xla.sync(); return``, ``except AttributeError: pass``, and then the older name.
+    """
+    inner = node
+    for part in model.tree.ancestors(node):
+        if isinstance(part, cst.FunctionDef | cst.Lambda):
+            return False
+        if isinstance(part, cst.IndentedBlock):
+            before = part.body[: part.body.index(inner)] if inner in part.body else ()
+            if any(isinstance(one, cst.Try) and _leaves(model, one) for one in before):
+                return True
+        inner = part
+    return False
+
+
+def _leaves(model: FileModel, tried: cst.Try) -> bool:
+    """Whether what is tried returns where a name is there, and is ready for it to be missing."""
+    body = [*walk(tried.body)]
+    calls = (model.call(part) for part in body if isinstance(part, cst.Call))
+    newer = any(_gets(model, one.node) or _OF_TODAY.match(one.name or "") for one in calls)
+    return newer and any(isinstance(part, cst.Return) for part in body) and _catches(tried)
 
 
 def caught_by(node: cst.Try) -> Iterator[set[str] | None]:
