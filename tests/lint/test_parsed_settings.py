@@ -98,3 +98,35 @@ def again():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_told(name):
     assert told(name, HEAD + PROGRAMS[name]) == marks(HEAD + PROGRAMS[name])
+
+
+CLASS = """\
+from dataclasses import dataclass, field
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+@dataclass
+class RunSettings(TrainingArguments):{mark}
+    output_dir: str = "run"
+    per_device_train_batch_size: int = field(default=16)
+    {more}
+def main(net):
+    settings = HfArgumentParser({parsed}).parse_args_into_dataclasses()[0]
+    Trainer(net, settings{given}).train()
+def _mp_fn(index):
+    main(None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "parsed", "given", "fused"),
+    [
+        ("seed: int = 3", "(RunSettings,)", "", True),
+        ("seed: int = 3", "RunSettings", "", True),
+        ('optim: str = "adamw_torch"', "(RunSettings,)", "", False),
+        ("seed: int = 3", "(RunSettings,)", ", optimizers=(None, None)", False),
+        ("seed: int = 3", "TrainingArguments", "", False),
+    ],
+)
+def test_the_optimizer_of_a_class_of_settings(more, parsed, given, fused):
+    mark = "  # !XLA905" if fused else ""
+    program = CLASS.format(more=more, parsed=parsed, given=given, mark=mark)
+    assert told("XLA905", program) == marks(program)

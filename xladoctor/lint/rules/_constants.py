@@ -61,7 +61,7 @@ def default_of(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression
     for name, written in option_defaults(model):
         if name == node.attr.value:
             return written
-    found = (of_class(cls.node, node.attr.value) for cls in _parsed(model))
+    found = (of_class(cls.node, node.attr.value) for cls in parsed_classes(model))
     return next(filter(None, found), None)
 
 
@@ -132,7 +132,7 @@ def _options(model: FileModel) -> Iterator[tuple[str, CallSite]]:
                 yield flag.lstrip("-").replace("-", "_"), call
 
 
-def _parsed(model: FileModel) -> Iterator[Class]:
+def parsed_classes(model: FileModel) -> Iterator[Class]:
     """The classes of settings that a parser of transformers or TRL reads from the command line."""
     for part in (model, *model.linked):
         named = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules._checkpointing import meant_for_xla
+from xladoctor.lint.rules._constants import parsed_classes
 from xladoctor.lint.rules._parsed_settings import parsed_settings
+from xladoctor.lint.rules._training_arguments import OF_TRANSFORMERS, fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +39,26 @@ def fused_by_dictionaries(model: FileModel) -> Iterator[Problem]:
         if value is not None and known and meant_for_xla(model, value):
             yield model.problem(
                 value, FUSED, suggestion='"optim": "adamw_torch", the same algorithm'
+            )
+
+
+def fused_by_classes(model: FileModel) -> Iterator[Problem]:
+    """``class Settings(TrainingArguments)`` with defaults for a run, and none for its optimizer.
+
+    Of those that the command line fills.
+    """
+    parsed = {*parsed_classes(model)}
+    for cls in model.classes if parsed else ():
+        named = {*fields(model, cls)}
+        if (
+            cls in parsed
+            and _TRAINS in named
+            and any(map(OF_TRANSFORMERS.search, model.library_bases(cls)))
+            and takes_fused(model, named)
+            and meant_for_xla(model, cls.node)
+        ):
+            yield model.problem(
+                cls.node.name, FUSED, suggestion='optim: str = field(default="adamw_torch")'
             )
 
 

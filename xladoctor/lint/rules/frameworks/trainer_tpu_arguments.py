@@ -14,7 +14,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._callback_keywords import gone_keywords
 from xladoctor.lint.rules._called_with import misfits
 from xladoctor.lint.rules._checkpointing import made_to_work, meant_for_xla
-from xladoctor.lint.rules._fused import FUSED, fused_by_dictionaries, takes_fused
+from xladoctor.lint.rules._fused import FUSED, fused_by_classes, fused_by_dictionaries, takes_fused
 from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
@@ -174,6 +174,7 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
     yield from _lost(model) if released else ()
     yield from _defaults(model)
     yield from fused_by_dictionaries(model)
+    yield from fused_by_classes(model)
     handed = _handed(model)
     for call in model.calls():
         own = call.name in _ARGUMENTS or call.node in handed or makes_own(model, call)
