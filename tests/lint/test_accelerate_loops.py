@@ -92,3 +92,37 @@ def test_without_a_word_of_xla_nothing_is_told():
     program = program.replace("from accelerate.utils import DistributedType\n", "")
     program = program.replace("accelerator.distributed_type == DistributedType.XLA", "True")
     assert codes(program) == []
+
+
+GATHERED = """
+    for epoch in range(3):
+        net.train()
+        for number, (x, y) in enumerate(rows):
+            error = nn.functional.cross_entropy(net(x), y)
+            {early}
+            accelerator.backward(error)
+            adam.step()
+            adam.zero_grad()
+            {late}
+        net.eval()
+        with torch.no_grad():
+            for x, y in tests:
+                guesses = accelerator.gather_for_metrics(net(x).argmax(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("early", "late"),
+    [
+        ("pass", "mean = accelerator.gather(error).mean()  # !XLA423"),
+        ("kept = accelerator.gather(error.detach().repeat(32))  # !XLA423", "pass"),
+        ("pass", "all_of_them = accelerator.gather_for_metrics(error)  # !XLA423"),
+        ("pass", "if number % 50 == 0: print(accelerator.gather(error).mean())"),
+        ("pass", "right = accelerator.gather((net(x).argmax(1) == y).sum())"),
+        ("pass", "if accelerator.sync_gradients: mean = accelerator.gather(error)"),
+        ("pass", "seen = accelerator.gather(error).mean().item()"),  # XLA101 tells it
+    ],
+)
+def test_losses_that_are_gathered_in_each_step(early, late):
+    program = BEGINS + GATHERED.format(early=early, late=late)
+    assert {one for one in found(program) if one[1] == "XLA423"} == marks(program)

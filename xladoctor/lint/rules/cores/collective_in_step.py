@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, LoopKind, OnXla
+from xladoctor.lint.model import Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rewrites.lightning import is_module
@@ -14,7 +14,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._given import given
-from xladoctor.lint.rules._handed_over import extends_trainer
+from xladoctor.lint.rules._handed_over import extends_trainer, is_accelerator
 from xladoctor.lint.rules._lightning_hooks import logs
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 
@@ -39,6 +39,8 @@ _METHODS = {
 _GATHERS = "_nested_gather"
 #: What these are on XLA devices (Lightning 2.6, fabric/strategies/xla.py; Accelerate 1.15).
 _IS = {"all_reduce": "mesh_reduce"}
+#: Accelerate's, which end the graph behind ``xm.all_gather`` (0.20 to 1.15, utils/operations.py).
+_ENDS = ("gather", "gather_for_metrics")
 _TRAINS = "training_step"
 #: Methods of a LightningModule that run for each batch.
 _LOGGED = {
@@ -46,6 +48,7 @@ _LOGGED = {
     "validation_step": "for every evaluation batch",
     "test_step": "for every evaluation batch",
 }
+_READS = frozenset({"item", "tolist", "cpu", "numpy"})
 _EACH = {LoopKind.STEP: "in every step", LoopKind.EVAL: "for every evaluation batch"}
 
 
@@ -54,6 +57,8 @@ def collective_in_step(model: FileModel) -> Iterator[Problem]:
     """Find ``mesh_reduce`` and ``rendezvous`` in step and evaluation loops."""
     if model.is_xla and "lightning" in model.frameworks:
         yield from _logged(model)
+    if model.is_xla and "accelerate" in model.frameworks:
+        yield from _losses(model)
     for call in model.calls():
         what = _meeting(model, call)
         if what is None:
@@ -102,6 +107,44 @@ def _logged(model: FileModel) -> Iterator[Problem]:
                 "on_step=False, on_epoch=True: the cores then wait for each other once per epoch"
             ),
         )
+
+
+def _losses(model: FileModel) -> Iterator[Problem]:
+    """``accelerator.gather(loss)`` of each step: what is differentiated is the core's own loss."""
+    for call in model.methods(*_ENDS):
+        loop = costly_loop(model, call.node) if is_accelerator(model, call) else None
+        if loop is None or loop.kind is not LoopKind.STEP or _sometimes(model, call, loop):
+            continue
+        if _is_differentiated(model, call) and not _is_read_there(model, call):
+            yield model.problem(
+                call.node,
+                f"{call.method} brings the losses of all cores together and ends the graph (it "
+                "calls xm.mark_step) in every step, for a number that only the log needs",
+                suggestion="add up loss.detach(), and gather the sum where it is logged",
+                related=[loop_place(model, loop)],
+            )
+
+
+def _is_differentiated(model: FileModel, call: CallSite) -> bool:
+    """Whether what is gathered is a loss whose backward pass the same function takes."""
+    given = call.positional[0] if call.positional else call.node
+    names = {part.value for part in walk(given) if isinstance(part, cst.Name)}
+    return any(
+        isinstance(of := other.positional[0] if other.positional else other.receiver, cst.Name)
+        and of.value in names
+        for other in model.methods("backward")
+        if other.function is call.function
+    )
+
+
+def _is_read_there(model: FileModel, call: CallSite) -> bool:
+    """``accelerator.gather(loss).mean().item()``: the read says it all (XLA101)."""
+    outer = model.parent(call.node)
+    while isinstance(outer, cst.Attribute | cst.Call):
+        if isinstance(outer, cst.Attribute) and outer.attr.value in _READS:
+            return True
+        outer = model.parent(outer)
+    return False
 
 
 def _is_metric(model: FileModel, call: CallSite) -> bool:
