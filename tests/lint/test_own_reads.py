@@ -130,3 +130,37 @@ def fit(net, batches):
 def test_what_libraries_read_of_their_own(program):
     program = program.replace("HEAD\n", HEAD)
     assert {one for one in found(program) if one[1] == "XLA109"} == {*marks(program)}
+
+
+WATCHED = """\
+import torch
+import torch_xla
+import wandb
+EVERY = 1
+def fit(net, batches, sgd):
+    device = torch_xla.device()
+    net.to(device)
+    {watch}
+    for x, y in batches:
+        torch.nn.functional.mse_loss(net(x.to(device)), y.to(device)).backward()
+        sgd.step()
+        torch_xla.sync()
+"""
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        "wandb.watch(net, log_freq=EVERY)  # !XLA109",
+        'wandb.watch(net, log="all", log_freq=10)  # !XLA109',
+        'wandb.watch(net, None, "parameters", 1)  # !XLA109',
+        "wandb.watch(net)",
+        'wandb.watch(net, log="all")',
+        "wandb.watch(net, log_freq=500)",
+        "wandb.watch(net, log=None, log_freq=1)",
+        "wandb.watch(net, log_freq=len(batches))",
+    ],
+)
+def test_gradients_that_hooks_of_a_logger_read(watch):
+    program = WATCHED.format(watch=watch)
+    assert {one for one in found(program) if one[1] == "XLA109"} == marks(program)

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, Kind
+from xladoctor.lint.model import Class, Kind, OnXla
 from xladoctor.lint.model.frameworks import BAR_METRICS, LIGHTNING_CALLBACKS
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import made_by
 from xladoctor.lint.rules._generation import generated
 from xladoctor.lint.rules._own_reads import checks_for_nan, checks_labels, counting
@@ -43,6 +44,13 @@ _CHECKS_OFF = frozenset(
     for home in ("", "distribution.")
 )
 _METER = "MetricLogger"
+#: What wandb.watch logs, and in which pass. Once in so many turns it is no matter.
+_WATCHED = {
+    "gradients": ("all gradients", "backward pass"),
+    "parameters": ("all weights", "forward pass"),
+    "all": ("all weights and gradients", "step"),
+}
+_SELDOM = 50
 #: Read on the host for a flag of Accelerate's own (Accelerate 1.15, accelerator.py).
 _TRIGGER = "accelerate.Accelerator.check_trigger"
 
@@ -99,6 +107,7 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
     yield from _membership(model)
     yield from _each_token(model)
     yield from _of_the_bar(model)
+    yield from _watched(model) if model.is_xla else ()
 
 
 def _of_counts(model: FileModel) -> Iterator[Problem]:
@@ -152,6 +161,29 @@ def _of_the_bar(model: FileModel) -> Iterator[Problem]:
                 "waits and the graph is cut there",
                 suggestion="ask for it where the bar is drawn, every 50 steps",
                 related=[loop_place(model, loop)],
+            )
+
+
+def _watched(model: FileModel) -> Iterator[Problem]:
+    """``wandb.watch(model, log_freq=1)``: hooks that take a histogram of each gradient.
+
+    They copy what is not on a GPU to the host first, one tensor after the other, by default in each
+    thousandth turn (wandb/integration/torch/wandb_torch.py; read, not run).
+    """
+    for call in model.calls("wandb.watch"):
+        every, of = call.argument(3, "log_freq"), call.argument(2, "log")
+        turns = constant(model, every) if every is not None else None
+        kind = "gradients" if of is None else model.literal(of)
+        if not isinstance(turns, int) or not 0 < turns < _SELDOM or kind not in _WATCHED:
+            continue
+        if model.on_xla(call.node) is not OnXla.NO:
+            what, when = _WATCHED[str(kind)]
+            each = f"each {when}" if turns == 1 else f"one {when} in {turns}"
+            yield model.problem(
+                call.node,
+                f"wandb's hooks read {what} on the host in {each}: the host waits once for each "
+                "of them, and the graph is cut there",
+                suggestion="leave log_freq at its 1000, or log the norm of the gradients",
             )
 
 
