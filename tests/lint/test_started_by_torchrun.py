@@ -163,3 +163,53 @@ def test_a_path_that_is_made_of_itself():
     assert told(PICTURES.format(saved=saved)) == set()
     saved = 'path = "%d.png"\n    path = path % index\n    picture.save(path)'
     assert told(PICTURES.format(saved=saved)) == set()
+
+
+ASKING = """\
+import argparse
+import os
+from pathlib import Path
+from datasets import load_dataset, load_from_disk
+from optimum.neuron import NeuronTrainer, NeuronTrainingArguments
+from transformers import AutoTokenizer
+
+{asks}
+
+def prepare(args):
+    folder = Path(args.cache) / "blocks"
+    if folder.exists():
+        return load_from_disk(str(folder))
+    rows = load_dataset(args.rows)
+    rows.save_to_disk(str(folder)){saved}
+    return rows
+
+def main():
+    args = argparse.ArgumentParser().parse_args()
+    words = AutoTokenizer.from_pretrained(args.net)
+    rows = prepare(args)
+    settings = NeuronTrainingArguments(args.out, tensor_parallel_size=args.parts)
+    trainer = NeuronTrainer(args=settings, train_dataset=rows)
+    trainer.train()
+    trainer.save_model(args.out)
+    words.save_pretrained(args.out){saved}
+    if FIRST:
+        words.save_pretrained("beside")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("asks", "several"),
+    [
+        ('FIRST = int(os.environ.get("RANK", "0")) == 0', True),
+        ('COUNT = int(os.environ["WORLD_SIZE"])\nFIRST = os.environ["LOCAL_RANK"] == "0"', True),
+        ('FIRST = os.getenv("LOCAL_RANK", "0") == "0"', True),
+        ('FIRST = False\nos.environ["WORLD_SIZE_OF_TESTS"]', False),
+        ("FIRST = False", False),
+    ],
+)
+def test_a_script_for_neuron_that_asks_which_process_it_is(asks, several):
+    program = ASKING.format(asks=asks, saved="  # !XLA406" if several else "")
+    assert told(program) == marks(program)

@@ -13,6 +13,7 @@ from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.dotted import imported, is_name, last_name, string
 from xladoctor.lint.model.loops import Entry, OnXla
+from xladoctor.lint.model.torchrun import reading
 from xladoctor.lint.model.trials import asks_for_script
 
 if TYPE_CHECKING:
@@ -402,10 +403,15 @@ class Entries:
         return found
 
     def _splits(self, call: cst.Call) -> bool:
-        """``NeuronTrainingArguments(tensor_parallel_size=2)``, with a part of the model on each."""
+        """``NeuronTrainingArguments(tensor_parallel_size=2)``, with a part of the model on each.
+
+        Or in a script that asks torchrun's variables which process it is, or of how many.
+        """
         name = self._names.resolve(call.func) or ""
         if not name.startswith("optimum.neuron.") or not name.endswith(_OF_NEURON):
             return False
+        if self._tree.module_of(call) in self._asking_torchrun:
+            return self._flow.belief.believes(call)
         for key in ("tensor_parallel_size", "pipeline_parallel_size"):
             value = given(call, None, key)
             made = self._tree.assigned_once(value) if isinstance(value, cst.Name) else None
@@ -413,6 +419,10 @@ class Entries:
             if isinstance(parts, cst.Integer) and parts.value not in {"0", "1"}:
                 return self._flow.belief.believes(call)
         return False
+
+    @functools.cached_property
+    def _asking_torchrun(self) -> frozenset[cst.Module]:
+        return reading(self._tree, self._names)
 
     def _single(self, call: cst.Call) -> bool:
         cores = given(call, 2, "nprocs") or given(call, None, "num_processes")

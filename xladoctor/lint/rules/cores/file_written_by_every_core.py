@@ -37,6 +37,8 @@ _SERIAL = re.compile(r"\.MpSerialExecutor$")
 _FIRST = re.compile(r"(?i)(process|rank|zero|master|main|leader)\w*_first$|lock$")
 #: Methods of Lightning's Trainer that start the cores.
 _STARTS = ("fit", "validate", "test", "predict")
+#: What is made by each process of a launcher, which runs all of the script.
+_JOINS = ("accelerate.Accelerator", "optimum.neuron.", "torch.distributed.init_process_group")
 #: What asks whether a file or folder is there.
 _IS_THERE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
 _GETATTR = "builtins.getattr"
@@ -295,7 +297,13 @@ def _asks_for_file(model: FileModel, guard: Guard) -> bool:
 
 
 def _starts_later(model: FileModel, call: CallSite, start: cst.CSTNode) -> bool:
-    """Whether a call stands before what starts the cores: of Lightning's Trainer, its fit."""
+    """Whether a call stands before what starts the cores: of Lightning's Trainer, its fit.
+
+    What joins the other processes starts none: a launcher has, and each of them runs the lines
+    before.
+    """
+    if isinstance(start, cst.Call) and (model.call(start).name or "").startswith(_JOINS):
+        return False
     home, order = model.function_of(start), model.tree.order
     if call.function is not home or not model.is_here(call.node) or not model.is_here(start):
         return False
