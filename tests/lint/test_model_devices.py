@@ -49,7 +49,10 @@ def answer(body, head=HEAD):
         ("args.use_cuda or args.force", OnXla.MAYBE, OnXla.MAYBE),
         ("args.n_gpu > 1", OnXla.MAYBE, OnXla.MAYBE),
         ('args.backend == "nccl"', OnXla.NO, OnXla.YES),
+        ('hasattr(weight, "ds_id")', OnXla.NO, OnXla.YES),
+        ('not hasattr(weight, "ds_status")', OnXla.YES, OnXla.NO),
         # Words within words, and other questions.
+        ('hasattr(weight, "grad")', OnXla.YES, OnXla.YES),
         ("timestamps", OnXla.YES, OnXla.YES),
         ("args.dumps", OnXla.YES, OnXla.YES),
         ("jumps > 3", OnXla.YES, OnXla.YES),

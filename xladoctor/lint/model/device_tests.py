@@ -33,6 +33,8 @@ _ASKS = XLA_WORDS | OTHER_WORDS | {"backend", "platform", "pjrt"}
 _NOT_DEVICES = ("sys.", "platform.", "os.name")
 #: What objects call torch_xla's modules that they keep.
 _MODULES = frozenset({"xm", "xla_model", "torch_xla"})
+#: What DeepSpeed's ZeRO keeps in the parameters that it has divided.
+_OF_ZERO = frozenset({"ds_id", "ds_status", "ds_tensor", "ds_shape", "ds_numel"})
 _DEPTH = 4
 
 
@@ -79,8 +81,17 @@ class DeviceTests:
 
     def _asks_for_extension(self, test: cst.BaseExpression) -> bool:
         """``if use_deepspeed``: where it is false, nothing is said of the device."""
+        if isinstance(test, cst.Call) and self._asks_for_zero(test):
+            return True
         said = self._words(test) & (XLA_WORDS | OTHER_WORDS)
         return bool(said) and said <= EXTENSIONS
+
+    def _asks_for_zero(self, test: cst.Call) -> bool:
+        """``hasattr(param, "ds_id")``: is it divided by DeepSpeed?"""
+        if self._names.resolve(test.func) != "builtins.hasattr" or len(test.args) != 2:
+            return False
+        asked = test.args[1].value
+        return isinstance(asked, cst.SimpleString) and string(asked) in _OF_ZERO
 
     def truth(self, test: cst.BaseExpression, depth: int = _DEPTH) -> bool | None:
         """What a condition is on XLA devices; None if it does not say so."""
@@ -163,6 +174,8 @@ class DeviceTests:
         name = self._names.resolve(func) or ""
         if name == "builtins.bool" and given:
             return self.truth(given[0], depth)
+        if self._asks_for_zero(test):
+            return False
         if name == "builtins.isinstance" and len(given) == 2:
             kind = (self._names.resolve(given[1]) or "").rpartition(".")[2]
             return True if words(kind) & XLA_WORDS else None
