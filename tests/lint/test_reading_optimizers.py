@@ -92,3 +92,60 @@ def train(model, loader):
 )
 def test_a_program_for_several_devices_of_which_one_is_xla(more, kind, told):
     assert rows(ACCELERATED.format(more=more, kind=kind), "XLA110") == told
+
+
+OWN = """import torch
+import torch_xla
+
+
+class Scaled(torch.optim.Optimizer):
+    def __init__(self, weights, lr):
+        super().__init__(weights, {"lr": lr, "careful": True})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            if not group["params"]:
+                continue
+            print(group["lr"])
+            for p in group["params"]:
+                if p.grad is None or len(p.shape) < 1 or p.is_bias:
+                    continue
+                kept = self.state[p]
+                if len(kept) == 0:
+                    kept["turn"], kept["mean"] = 0, torch.zeros_like(p)
+                kept["turn"] += 1
+                if kept["turn"] > 3 and group["careful"]:
+                    kept["mean"].mul_(0.9).add_(p.grad)
+                size = p.norm()
+                if size > 0:  # XLA104
+                    p.add_(kept["mean"], alpha=-group["lr"] * size.item())  # XLA101
+
+
+def main(net, batches):
+    device = torch_xla.device()
+    net.to(device)
+    scaled = Scaled(net.parameters(), 0.1)
+    plain = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in batches:
+        net(x).mean().backward()
+        for group in plain.param_groups:
+            group["lr"] *= 0.9
+            rates = [one["lr"] for one in plain.param_groups]
+            print(f"{group['lr']}", max(rates), plain.param_groups[0]["lr"])
+            for name, value in group.items():
+                if name != "params":
+                    print(name, value)
+            for p in group["params"]:
+                print(p.shape, p.numel())
+                print(p.grad.norm().item())  # XLA101
+        scaled.step()
+        plain.step()
+        torch_xla.sync()
+"""
+
+
+def test_the_weights_that_an_optimizer_has():
+    lines = OWN.split("\n")
+    meant = {(row, line.rpartition(" ")[2]) for row, line in enumerate(lines, 1) if "# XLA" in line}
+    assert {one for one in found(OWN) if one[1].startswith("XLA1")} == meant

@@ -135,6 +135,10 @@ class Attributes:
         if name in _OF_PARAMETERS and self._is_parameter(holder, frame):
             return Value(Kind.DEVICE_TENSOR, origin=node, local=name == "grad")
         owner = holder.instance.cls if holder.instance is not None else None
+        if name == "param_groups" and self._has_parameters(holder):
+            one = Value(Kind.DEVICE_TENSOR, origin=node, type_name=know.PARAMETER)
+            params = container(one)
+            return container(container(NUMBER).but(entries=(("params", params),)))
         if name == "state" and owner is not None and self._flow.hooks.is_optimizer(owner):
             return container(dictionary([]))  # of each parameter
         if holder.kind is Kind.MODEL and name in know.OF_LAYERS and holder.instance is None:
@@ -178,6 +182,11 @@ class Attributes:
             and self._flow.hooks.is_module(method.owner)
         )
 
+    def _has_parameters(self, holder: Value) -> bool:
+        """An optimizer, also of a class of the program: what it steps is on the device."""
+        own = holder.instance is not None and self._flow.hooks.is_optimizer(holder.instance.cls)
+        return (own or holder.kind is Kind.OPTIMIZER) and self._flow.belief.believes()
+
     def _is_parameter(self, holder: Value, frame: Frame) -> bool:
         """``p`` in the step of the program's own optimizer: what else has a gradient there?"""
         unknown = holder.kind is Kind.UNKNOWN and self._flow.belief.believes()
@@ -209,7 +218,10 @@ class Attributes:
             kind = Kind.DEVICE if holder.is_device_tensor else Kind.OTHER_DEVICE
             return likely(holder).but(kind=kind, local=False)
         if name in know.TENSOR_ATTRIBUTES:
-            return holder
+            own = holder.type_name == know.PARAMETER and name == "grad"
+            return holder.but(local=True) if own else holder
+        if holder.type_name == know.PARAMETER:
+            return UNKNOWN  # ``p.is_bias``, which the program has set
         # A model's output may be an object: ``outputs.loss``, ``outputs.logits``.
         return likely(holder)
 
