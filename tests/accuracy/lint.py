@@ -98,7 +98,7 @@ CODES = {
     "env-removed": ("XLA701", "XLA716"),
     "removed-api": ("XLA801", "XLA901", "XLA905"),
     "deprecated-api": ("XLA801", "XLA802"),
-    "legacy-api": ("XLA801", "XLA802", "XLA804"),
+    "legacy-api": ("XLA716", "XLA801", "XLA802", "XLA804"),
     "function-as-condition": ("XLA439",),
     "single-core": ("XLA449",),
     "never-spawned": ("XLA449",),
