@@ -40,7 +40,7 @@ def spawn_target(model: FileModel) -> Iterator[Problem]:
             yield problem
         elif _is_lost(model, call):
             yield model.problem(
-                call.node,
+                call.keywords.get("start_method", call.node),
                 "new processes cannot find the functions of a notebook: AttributeError (Can't get "
                 "attribute ... on <module '__main__'>) on every core",
                 suggestion='start_method="fork", before anything uses the device',
