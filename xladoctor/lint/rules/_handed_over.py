@@ -10,6 +10,7 @@ from xladoctor.lint.model import Class, Function, Kind
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import ACCELERATOR_CLASS, TRAINERS
 from xladoctor.lint.model.helpers import listed
+from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules._drawn import makers_of, surely_draws
 from xladoctor.lint.rules._training_arguments import OF_TRANSFORMERS
 
@@ -106,6 +107,16 @@ def _is_trainer_elsewhere(model: FileModel, call: CallSite) -> bool:
 def extends_trainer(model: FileModel, owner: Class | None) -> bool:
     """Whether a class is built on the Trainer of transformers; a copy of it is not."""
     return owner is not None and not TRAINERS.isdisjoint(model.library_bases(owner))
+
+
+def prepared_names(model: FileModel) -> Iterator[str]:
+    """The names and attributes that hold what ``accelerator.prepare(...)`` gave."""
+    for call in model.methods("prepare"):
+        parent = model.parent(call.node)
+        if not isinstance(parent, cst.Assign) or not is_accelerator(model, call):
+            continue
+        for target in parent.targets:
+            yield from filter(None, map(dotted_text, each_in(target.target)))
 
 
 def is_accelerator(model: FileModel, call: CallSite) -> bool:

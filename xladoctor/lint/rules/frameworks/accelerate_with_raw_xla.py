@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._handed_over import prepared_names
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._tolerated import tolerated
 
@@ -25,7 +24,7 @@ def accelerate_with_raw_xla(model: FileModel) -> Iterator[Problem]:
     """Find torch_xla's step and loader around what ``accelerator.prepare`` gave back."""
     if "accelerate" not in model.frameworks:
         return
-    prepared = set(_prepared(model))
+    prepared = set(prepared_names(model))
     for call in model.calls(OPTIMIZER_STEP, _LOADER):
         first = call.argument(0)
         named = dotted_text(first) if first is not None else None
@@ -60,14 +59,3 @@ def _unwrapped(model: FileModel, prepared: set[str]) -> Iterator[Problem]:
                 "raises AttributeError",
                 suggestion=f"with accelerator.no_sync({held}), or accelerator.accumulate({held})",
             )
-
-
-def _prepared(model: FileModel) -> Iterator[str]:
-    """The names that hold results of ``accelerator.prepare(...)``."""
-    for call in model.methods("prepare"):
-        parent = model.parent(call.node)
-        if not isinstance(parent, cst.Assign):
-            continue
-        target = parent.targets[0].target
-        parts = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else [target]
-        yield from (named for part in parts if (named := dotted_text(part)) is not None)

@@ -8,11 +8,10 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla, walk
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import tells_core
 from xladoctor.lint.rules._exact import around, in_order, same_name
-from xladoctor.lint.rules._handed_over import extends_trainer, is_accelerator
+from xladoctor.lint.rules._handed_over import extends_trainer, prepared_names
 from xladoctor.lint.rules._protocol import (
     ALL_REDUCE,
     OPTIMIZER_STEP,
@@ -84,7 +83,7 @@ def _wraps_elsewhere(model: FileModel) -> bool:
 
 def _inside_prepared(model: FileModel) -> Iterator[Problem]:
     """``self.optimizer.optimizer.step()`` of what Accelerate prepared, for a closure of its own."""
-    prepared = set(_prepared(model))
+    prepared = set(prepared_names(model))
     for call in model.methods("step"):
         inner = call.receiver
         if not isinstance(inner, cst.Attribute) or inner.attr.value != "optimizer":
@@ -103,16 +102,6 @@ def _inside_prepared(model: FileModel) -> Iterator[Problem]:
                 "step(): the optimizer in it applies those of each core's batch alone",
                 suggestion=f"{outer}.step(), with what else the step needs kept on the optimizer",
             )
-
-
-def _prepared(model: FileModel) -> Iterator[str]:
-    """The names and attributes that hold what ``accelerator.prepare(...)`` gave."""
-    for call in model.methods("prepare"):
-        parent = model.parent(call.node)
-        if not isinstance(parent, cst.Assign) or not is_accelerator(model, call):
-            continue
-        for target in parent.targets:
-            yield from filter(None, map(dotted_text, each_in(target.target)))
 
 
 def _keeps_its_own(model: FileModel) -> bool:
