@@ -28,6 +28,16 @@ def rows(loader):
     except {caught}:
         {then}
 """
+ASSERTED = """\
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def rows(loader):
+    fed = pl.MpDeviceLoader(loader, torch_xla.device())
+    assert hasattr(fed, "{asserted}"), "rows are counted by the dataset"
+    return len(fed.dataset){mark}
+"""
 SEEDED = f"""\
 import random
 {XM}
@@ -178,6 +188,10 @@ PROGRAMS = {
     "XLA422: what is missing is caught, and ends the run": COUNTED.format(
         caught="AttributeError", then="raise ValueError from None"
     ).replace("fed.dataset)", "fed.dataset)  # !XLA422"),
+    "XLA422: what is missing is refused before": ASSERTED.format(asserted="dataset", mark=""),
+    "XLA422: something else is refused before": ASSERTED.format(
+        asserted="sampler", mark="  # !XLA422"
+    ),
     "XLA426 XLA434: the number of the core is added, and taken again": seeded(
         "options.seed += rank", "options.seed - rank"
     ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla
+from xladoctor.lint.model.dotted import text_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._sources import of_parameter
@@ -33,12 +34,35 @@ def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
             continue
         if isinstance(model.parent(node), cst.AssignTarget) or tolerated(model, node):
             continue
+        if _is_refused(model, node):
+            continue
         yield model.problem(
             node,
             f"a device loader has no attribute {node.attr.value}: this raises AttributeError",
             suggestion="keep the DataLoader or its sampler in a name of its own, and ask that",
             related=[model.place(made, "the device loader is made here")],
         )
+
+
+def _is_refused(model: FileModel, node: cst.Attribute) -> bool:
+    """``assert hasattr(loader, "dataset"), "needs a dataset"``: refused before it is asked."""
+    written = model.tree.text(node.value).strip()
+    place = model.tree.statement(node)
+    lines = () if place is None else getattr(place.block, "body", ())[: place.index]
+    tests = (
+        part.test
+        for line in lines
+        for part in (line.body if isinstance(line, cst.SimpleStatementLine) else ())
+        if isinstance(part, cst.Assert)
+    )
+    return any(
+        isinstance(test, cst.Call)
+        and model.name(test.func) == "builtins.hasattr"
+        and len(test.args) == 2
+        and text_of(test.args[1].value) == node.attr.value
+        and model.tree.text(test.args[0].value).strip() == written
+        for test in tests
+    )
 
 
 def _maker(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
