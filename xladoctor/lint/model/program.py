@@ -15,6 +15,7 @@ import libcst as cst
 
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.calls import CallSite
+from xladoctor.lint.model.constants import Constants
 from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
@@ -35,7 +36,9 @@ from xladoctor.lint.model.purpose import (
 )
 from xladoctor.lint.model.regions import Regions
 from xladoctor.lint.model.syntax import Forest, Tree
+from xladoctor.lint.model.unit_tests import in_folder_of_tests
 from xladoctor.lint.model.unpacked import Unpacked
+from xladoctor.lint.model.uses import Uses
 from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
@@ -193,6 +196,12 @@ class Part:
             yield part, names if part.is_package else None
 
     @property
+    def says_how_it_is_used(self) -> bool:
+        """Whether it runs what it calls as it is written: no test, nor cells that are run anew."""
+        name = self.unit.filename
+        return not name.endswith(".ipynb") and not in_folder_of_tests(name)
+
+    @property
     def is_package(self) -> bool:
         """Whether it is the ``__init__`` of a package."""
         return self.unit.filename.replace("\\", "/").endswith("/__init__.py")
@@ -252,6 +261,20 @@ class Program:
         #: The views of its files, made by :meth:`FileModel.view`.
         self.views: dict[object, FileModel] = {}
         self._kept: dict[Class, Kept] = {}
+        if self.has_devices:
+            self._decide()
+
+    def _decide(self) -> None:
+        """Take what the program's own constants decide against for what never runs."""
+        aside = {part.tree.module for part in self.parts if not part.says_how_it_is_used}
+        constants = Constants(self.tree, self.names, Uses(self.tree, self.names, aside))
+        decided: dict[cst.CSTNode, bool] = {}
+        for node in self.tree.nodes(cst.If):
+            known = constants.truth(node.test)
+            if known is not None:
+                decided[node.test] = known
+        for tree in {self.tree, *(part.tree for part in self.parts)} if decided else ():
+            tree.decide(decided)
 
     @functools.cached_property
     def has_devices(self) -> bool:

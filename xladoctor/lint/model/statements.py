@@ -210,11 +210,11 @@ class Statements:
             known = returned_by_one_core(node.test, node.body, known)
             self._branch(node.body.body, frame, known, ends)
         other = self.narrowing.narrowed(node.test, start, when=False)
-        if isinstance(node.orelse, cst.If):
+        if isinstance(node.orelse, cst.If) and node.orelse not in dead:
             self._branch([node.orelse], frame, other, ends)
         elif node.orelse is None and truth(node.test) is not True:
             ends.append(behind_return(node, of_one_core(node.test, other, ends)))
-        elif node.orelse is not None and node.orelse not in dead:
+        elif isinstance(node.orelse, cst.Else) and node.orelse not in dead:
             self._branch(node.orelse.body.body, frame, other, ends)
         self._merge(frame, ends, start)
         frame.apart -= apart

@@ -112,9 +112,18 @@ class Tree:
         self._walk(module, self.top, None, None)
         #: What never runs; ``calls`` and ``nodes`` leave it out.
         self.unreached = unreached(self.by_type)
+        #: What is known of conditions that are no literals.
+        self.decided: Mapping[cst.CSTNode, bool] = {}
         self.calls = self._of_live(self.calls)
         self._positions = Positions(self._parsed, self.parents)
         self._forest: Tree = self
+
+    def decide(self, tests: Mapping[cst.CSTNode, bool]) -> None:
+        """Take conditions of ``if`` for what they are, before anything is asked of the program."""
+        self.decided = tests
+        self.unreached |= unreached(self.by_type, tests)
+        self.calls = self._of_live(self.calls)
+        self._nodes.clear()
 
     @functools.cached_property
     def by_type(self) -> Mapping[type[cst.CSTNode], Sequence[cst.CSTNode]]:

@@ -3,7 +3,8 @@
 What stands behind ``return``, ``raise``, ``continue``, ``break`` or ``sys.exit()`` in its block, in
 ``if False:``, or behind a ``while True:`` that nothing leaves. A setting that is ``False`` today is
 no such case: people turn it on. At the top of a file only conditions count, since the cells of a
-notebook are run one by one.
+notebook are run one by one. What else decides conditions of a whole program (``constants``) is
+asked of who knows it.
 """
 
 from __future__ import annotations
@@ -27,19 +28,22 @@ _SIMPLE = (cst.SimpleStatementLine, cst.SimpleStatementSuite)
 
 def unreached(
     by_type: Mapping[type[cst.CSTNode], Sequence[cst.CSTNode]],
+    decided: Mapping[cst.CSTNode, bool] | None = None,
 ) -> frozenset[cst.CSTNode]:
     """The nodes of a file that never run.
 
     Args:
         by_type: Its nodes by their types.
+        decided: What is known of conditions of ``if`` besides.
     """
+    ask = _Conditions(decided or {})
     roots: list[cst.CSTNode] = []
     for block in by_type.get(cst.IndentedBlock, ()):
         assert isinstance(block, cst.IndentedBlock)
-        roots.extend(_behind(block.body))
+        roots.extend(ask.behind(block.body))
     for node in by_type.get(cst.If, ()):
         assert isinstance(node, cst.If)
-        known = truth(node.test)
+        known = ask.truth(node.test)
         if known is False:
             roots.append(node.body)
         elif known is True and node.orelse is not None:
@@ -51,56 +55,63 @@ def unreached(
     return frozenset(part for root in roots for part in walk(root))
 
 
-def _behind(body: Sequence[cst.BaseStatement]) -> Sequence[cst.CSTNode]:
-    """The statements of a block behind the first one that does not go on to the next.
+class _Conditions:
+    """Which statements go on to the next, by what is known of conditions."""
 
-    Functions and classes are only defined there: a name may be all that the rest needs of them.
-    """
-    for index, statement in enumerate(body):
-        if _ends(statement):
-            return body[index + 1 :]
-    return ()
+    def __init__(self, decided: Mapping[cst.CSTNode, bool]) -> None:
+        self._decided = decided
 
+    def truth(self, test: cst.BaseExpression) -> bool | None:
+        """What a condition of an ``if`` is known to be."""
+        known = self._decided.get(test)
+        return truth(test) if known is None else known
 
-def _ends(statement: cst.CSTNode) -> bool:
-    """Whether what stands behind a statement in its block never runs."""
-    # By type and not by isinstance, which LibCST's abstract classes make slow.
-    kind = type(statement)
-    if kind is cst.SimpleStatementLine or kind is cst.SimpleStatementSuite:
-        parts: Sequence[cst.CSTNode] = statement.body  # type: ignore[attr-defined]
-        return any(type(part) in _LEAVE or _exits(part) for part in parts)
-    if isinstance(statement, cst.If):
-        return _if_ends(statement)
-    if isinstance(statement, cst.While):
-        return truth(statement.test) is True and not _is_left(statement.body)
-    return isinstance(statement, cst.Try) and _try_ends(statement)
+    def behind(self, body: Sequence[cst.BaseStatement]) -> Sequence[cst.CSTNode]:
+        """The statements of a block behind the first one that does not go on to the next.
 
+        Functions and classes are only defined there: a name may be all that the rest needs of them.
+        """
+        for index, statement in enumerate(body):
+            if self._ends(statement):
+                return body[index + 1 :]
+        return ()
 
-def _try_ends(node: cst.Try) -> bool:
-    if node.finalbody is not None and _block_ends(node.finalbody.body):
-        return True
-    tried = [node.body, *([node.orelse.body] if node.orelse is not None else [])]
-    handlers = (handler.body for handler in node.handlers)
-    return any(map(_block_ends, tried)) and all(map(_block_ends, handlers))
+    def _ends(self, statement: cst.CSTNode) -> bool:
+        """Whether what stands behind a statement in its block never runs."""
+        # By type and not by isinstance, which LibCST's abstract classes make slow.
+        kind = type(statement)
+        if kind is cst.SimpleStatementLine or kind is cst.SimpleStatementSuite:
+            parts: Sequence[cst.CSTNode] = statement.body  # type: ignore[attr-defined]
+            return any(type(part) in _LEAVE or _exits(part) for part in parts)
+        if isinstance(statement, cst.If):
+            return self._if_ends(statement)
+        if isinstance(statement, cst.While):
+            return truth(statement.test) is True and not _is_left(statement.body)
+        return isinstance(statement, cst.Try) and self._try_ends(statement)
 
+    def _try_ends(self, node: cst.Try) -> bool:
+        if node.finalbody is not None and self._block_ends(node.finalbody.body):
+            return True
+        tried = [node.body, *([node.orelse.body] if node.orelse is not None else [])]
+        handlers = (handler.body for handler in node.handlers)
+        return any(map(self._block_ends, tried)) and all(map(self._block_ends, handlers))
 
-def _if_ends(node: cst.If) -> bool:
-    known = truth(node.test)
-    first = _block_ends(node.body)
-    other = False
-    if isinstance(node.orelse, cst.If):
-        other = _if_ends(node.orelse)
-    elif node.orelse is not None:
-        other = _block_ends(node.orelse.body)
-    if known is None:
-        return first and other
-    return first if known else other
+    def _if_ends(self, node: cst.If) -> bool:
+        known = self.truth(node.test)
+        first = self._block_ends(node.body)
+        other = False
+        if isinstance(node.orelse, cst.If):
+            other = self._if_ends(node.orelse)
+        elif node.orelse is not None:
+            other = self._block_ends(node.orelse.body)
+        if known is None:
+            return first and other
+        return first if known else other
 
-
-def _block_ends(block: cst.BaseSuite) -> bool:
-    if isinstance(block, cst.SimpleStatementSuite):
-        return _ends(block)
-    return any(_ends(statement) for statement in block.body)
+    def _block_ends(self, block: cst.BaseSuite) -> bool:
+        if isinstance(block, cst.SimpleStatementSuite):
+            return self._ends(block)
+        return any(self._ends(statement) for statement in block.body)
 
 
 def gives_up(handler: cst.ExceptHandler) -> bool:

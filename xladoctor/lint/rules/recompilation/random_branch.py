@@ -42,6 +42,8 @@ def random_branch(model: FileModel) -> Iterator[Problem]:
         assert isinstance(node, cst.If | cst.While)
         if not _throws(model, node.test) or _may_be_off(model, node.test):
             continue
+        if node.test in model.tree.decided:
+            continue  # the dice are thrown for nothing
         loop = costly_loop(model, node)
         if loop is None or not _decides_work(model, node, loop):
             continue
