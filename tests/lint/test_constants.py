@@ -141,6 +141,7 @@ NO, TOLD = "", "  # !XLA101"
         ("(Base)", "pass", "pass", TOLD, TOLD),
         ("(torch.nn.Module)", "super().__init__()", "pass", NO, NO),
         ("", "pass", "loop.start_profile()", TOLD, NO),
+        ("", "self.later = lambda: self.start_profile()", "pass", TOLD, NO),
         ("", "self.sink = open(net.log)", "pass", NO, TOLD),
         ("", "pass", "loop.sink = open('log')", NO, TOLD),
         ("", "for key in net: setattr(self, key, net[key])", "pass", TOLD, TOLD),
@@ -151,6 +152,17 @@ NO, TOLD = "", "  # !XLA101"
 )
 def test_an_attribute_that_nothing_else_sets_decides(bases, line, more, profiled, sunk):
     program = LOOP.format(bases=bases, set=line, more=more, profiled=profiled, sunk=sunk)
+    assert set(told("XLA101", program)) == marks(program)
+
+
+def test_what_a_method_that_others_run_calls_is_called():
+    program = LOOP.format(
+        bases="(torch.nn.Module)",
+        set="super().__init__()\n\n    def forward(self, x):\n        self.start_profile()",
+        more="pass",
+        profiled=TOLD,
+        sunk=NO,
+    )
     assert set(told("XLA101", program)) == marks(program)
 
 

@@ -182,27 +182,19 @@ class Uses:
         return self._scripts[module]
 
     def unnamed(self, name: str) -> bool:
-        """Whether a program names a function nowhere but in functions that are unnamed themselves.
+        """Whether a program names a function nowhere but in functions that are called the same.
 
-        ``parallelize`` of each part, which that of the whole model calls.
+        ``parallelize`` of a part, which that of the whole model calls.
         """
-        found: set[str] = set()
-        waiting = [name]
-        while waiting:
-            one = waiting.pop()
-            if one in found:
+        if name in self.texts or name.startswith("__"):
+            return False
+        for node in self.words.get(name, ()):
+            parent = self._tree.parents[node]
+            if isinstance(parent, cst.FunctionDef) and parent.name is node:
                 continue
-            found.add(one)
-            if one in self.texts or one.startswith("__") or len(found) > len(_FEW):
+            home = self._tree.function_of(node)
+            if home is None or all(one.name != name for one in home.around):
                 return False
-            for node in self.words.get(one, ()):
-                parent = self._tree.parents.get(node)
-                if isinstance(parent, cst.FunctionDef) and parent.name is node:
-                    continue
-                around = self._tree.function_of(node)
-                if around is None:
-                    return False
-                waiting.append(around.name)
         return True
 
     def _find_made(self, cls: Class) -> Sequence[Site] | None:
@@ -307,9 +299,6 @@ class Uses:
                 return None
             found += sites
         return found
-
-
-_FEW = range(8)
 
 
 def _runs(line: cst.CSTNode) -> bool:
