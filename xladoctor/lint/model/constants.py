@@ -9,7 +9,7 @@ another where the program runs elsewhere.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import libcst as cst
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Tree
     from xladoctor.lint.model.uses import Uses
 
-#: A literal with its type, since 1 is True.
-Literal: TypeAlias = "tuple[type, object]"
-_LITERALS: Mapping[str, object] = {"True": True, "False": False, "None": None}
+#: ``True``, ``False``, ``None`` or a text.
+Literal: TypeAlias = "bool | str | None"
+_LITERALS: Mapping[str, Literal] = {"True": True, "False": False, "None": None}
 #: Functions of libraries that set nothing of an object that they are given.
 _ONLY_READ = ("builtins.", "torch.", "copy.", "logging.")
 #: Methods that answer for attributes that nobody has set.
@@ -105,7 +105,7 @@ class Constants:
         if not isinstance(test, cst.Name | cst.Attribute):
             return None
         values = self._values(test, _DEPTH)
-        return None if values is None else _agreed({bool(value) for _, value in values})
+        return None if values is None else _agreed({bool(value) for value in values})
 
     def _comparison(self, test: cst.Comparison) -> bool | None:
         if len(test.comparisons) != 1:
@@ -121,13 +121,13 @@ class Constants:
             return None
         if is_in:
             return _agreed({(one in right) is positive for one in left})
-        return _agreed({(one[1] == other[1]) is positive for one in left for other in right})
+        return _agreed({(one == other) is positive for one in left for other in right})
 
     def _values(self, node: cst.BaseExpression, depth: int) -> frozenset[Literal] | None:
         """All literals that an expression may be; None if it may be something else."""
         value = _literal(node)
         if value is not NotImplemented:
-            return frozenset([(type(value), value)])
+            return frozenset([value])
         if depth == 0:
             return None
         if isinstance(node, cst.Name):
@@ -382,12 +382,13 @@ def _defines(cls: Class, name: str) -> bool:
     return any(isinstance(line, cst.FunctionDef) and line.name.value == name for line in lines)
 
 
-def _literal(node: cst.BaseExpression) -> object:
-    """The value of ``True``, ``None``, a text or a whole number; ``NotImplemented`` of others."""
+def _literal(node: cst.BaseExpression) -> Any:
+    """The value of ``True``, ``None`` or a text; ``NotImplemented`` of others.
+
+    Numbers are sizes, which are there to be changed.
+    """
     if isinstance(node, cst.Name):
         return _LITERALS.get(node.value, NotImplemented)
-    if isinstance(node, cst.Integer):
-        return node.evaluated_value
     text = text_of(node)
     return NotImplemented if text is None else text
 
@@ -399,12 +400,12 @@ def _listed(node: cst.BaseExpression) -> frozenset[Literal] | None:
     values = [_literal(element.value) for element in node.elements]
     if any(value is NotImplemented for value in values):
         return None
-    return frozenset((type(value), value) for value in values)
+    return frozenset(values)
 
 
 def _names_devices(values: frozenset[Literal]) -> bool:
     """Whether some of them are kinds of devices."""
-    return any(isinstance(value, str) and words(value) & _KINDS for _, value in values)
+    return any(isinstance(value, str) and words(value) & _KINDS for value in values)
 
 
 def _agreed(answers: set[bool]) -> bool | None:
