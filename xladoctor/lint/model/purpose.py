@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model import ignite
+from xladoctor.lint.model.asked_cores import CORES, asks_for_cores
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.frameworks import HELD_TRAINERS, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
@@ -43,16 +44,10 @@ _TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning"
 _ELSEWHERE = frozenset({"tensorflow", "jax", "flax", "optax", "haiku", "keras"})
 #: Packages that only run on XLA devices, through torch_xla.
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
-#: Arguments of Lightning's and of transformers' Trainers that ask for TPU cores.
-_CORES = frozenset({"tpu_cores", "num_tpu_cores", "tpu_num_cores"})
 #: What Lightning's Trainer once told of them.
 _ASKED = frozenset({"use_tpu", "on_tpu"})
 #: What programs take of Accelerate that train with it.
 _OF_ACCELERATE = frozenset({"Accelerator", "notebook_launcher", "PartialState"})
-#: What declares an option of a program, what such an option chooses, and what its help says then.
-_OPTIONS = frozenset({"add_argument", "option", "Option", "argument", "Argument"})
-_CHOOSES = re.compile(r"accelerator|strategy|hardware|platform", re.IGNORECASE)
-_TPUS = re.compile(r"\btpus?\b", re.IGNORECASE)
 #: Texts that a program for TPUs has. The three that speak of BF16 are read on XLA devices alone, by
 #: torch_xla and by Accelerate (``accelerate/state.py``); machines with TPUs have the last two.
 _SAID = frozenset(
@@ -278,15 +273,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str], *, counted: bo
         return True
     if any(string(one) in _SAID or _is_compared(one, tree) for one in tree.strings):
         return True
-    lightning = roots & {"lightning", "pytorch_lightning"}
-    if lightning and (any(map(_option_for_tpu, tree.calls)) or _hands_cores_on(tree)):
-        return True
-    keywords = (argument.keyword for call in tree.calls for argument in call.args)
-    return (
-        any(keyword is not None and keyword.value in _CORES for keyword in keywords)
-        or any(_is_key(literal, tree) for literal in tree.strings if string(literal) in _CORES)
-        or any(map(_option_for_cores, tree.calls))
-    )
+    return asks_for_cores(tree, lightning=bool(roots & {"lightning", "pytorch_lightning"}))
 
 
 def _is_compared(literal: cst.SimpleString, tree: Tree) -> bool:
@@ -312,7 +299,7 @@ def _is_of_lightning(node: cst.CSTNode) -> bool:
         return False
     held = node.value.attr if isinstance(node.value, cst.Attribute) else node.value
     return node.attr.value in LIGHTNING_FOR_XLA or (
-        node.attr.value in {*_CORES, *_ASKED}
+        node.attr.value in {*CORES, *_ASKED}
         and isinstance(held, cst.Name)
         and (held.value in HELD_TRAINERS or names_settings(held.value))
     )
@@ -333,65 +320,6 @@ def _usage(tree: Tree) -> Iterator[str]:
         line = first.body[0] if isinstance(first, cst.SimpleStatementLine) else None
         if isinstance(line, cst.Expr) and isinstance(line.value, cst.SimpleString):
             yield str(string(line.value))
-
-
-def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:
-    """Whether it names what a dictionary is given: ``{"tpu_cores": 8}``, ``d["tpu_cores"] = 8``."""
-    parent = tree.parents.get(literal)
-    if isinstance(parent, cst.DictElement):
-        return parent.key is literal
-    # The subscript around it, if it is the target of an assignment.
-    above = list(tree.ancestors(literal))[:4] if isinstance(parent, cst.Index) else []
-    return len(above) == 4 and isinstance(above[3], cst.AssignTarget)
-
-
-def _option_for_cores(call: cst.Call) -> bool:
-    """``parser.add_argument("--tpu_cores", default=8)``: cores unless somebody wants none."""
-    flag = call.args[0].value if call.args else None
-    if not isinstance(flag, cst.SimpleString) or str(string(flag)).lstrip("-") not in _CORES:
-        return False
-    given = (one.value for one in call.args if one.keyword is not None)
-    return any(isinstance(value, cst.Integer) and value.value != "0" for value in given)
-
-
-def _hands_cores_on(tree: Tree) -> bool:
-    """``add_argument("--n_cores", dest="tpu_cores")``, beside ``Trainer.from_argparse_args(args)``.
-
-    The Trainer takes what an option of that name is given.
-    """
-    handed = any(
-        isinstance(call.func, cst.Attribute) and call.func.attr.value == "from_argparse_args"
-        for call in tree.calls
-    )
-    return handed and any(_option_of(call) in _CORES for call in tree.calls if call.args)
-
-
-def _option_of(call: cst.Call) -> str:
-    """The name that an option has in what is parsed: its ``dest``, else its flag; "" for none."""
-    last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
-    if not isinstance(last, cst.Name) or last.value not in _OPTIONS:
-        return ""
-    named = [one.value for one in call.args if one.keyword and one.keyword.value == "dest"]
-    flag = (*named, call.args[0].value)[0]
-    return str(string(flag)).lstrip("-") if isinstance(flag, cst.SimpleString) else ""
-
-
-def _option_for_tpu(call: cst.Call) -> bool:
-    """``parser.add_argument("--accelerator", required=True, help="cpu, gpu or tpu")``.
-
-    Of an option with a default the help says what else it takes; the program is for the default.
-    """
-    name = call.args[0].value if call.args else None
-    last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
-    if not isinstance(last, cst.Name) or last.value not in _OPTIONS:
-        return False
-    said = {one.keyword.value: one.value for one in call.args if one.keyword is not None}
-    options = [one.value for one in call.args if one.keyword is None]
-    named = [str(string(one)) for one in options if isinstance(one, cst.SimpleString)]
-    if name is None or "default" in said or not any(_CHOOSES.search(one) for one in named):
-        return False
-    told = said.get("help")
-    return isinstance(told, cst.SimpleString) and bool(_TPUS.search(str(string(told))))
 
 
 def _asks_for_xla(tree: Tree, names: Names) -> bool:
