@@ -34,6 +34,8 @@ _FORCES = frozenset(
 )
 #: Words of a count of steps, of which a training takes thousands.
 _STEPS = frozenset({"step", "steps", "iteration", "iterations"})
+#: Words of which core it is, also of one of several groups: ``tensor_parallel_rank``.
+_CORE = frozenset({"rank", "ordinal"})
 #: What the Trainer of transformers is asked to do behind a step, now and then.
 _CONTROLS = frozenset(
     ["should_log", "should_save", "should_evaluate", "should_epoch_stop", "should_training_stop"]
@@ -171,7 +173,7 @@ class Schedules:
         if is_last(self._tree, *sides) or is_last(self._tree, *reversed(sides)):
             return True
         cores = {Kind.CORE_NUMBER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.CONTAINER}
-        if any(self._flow.value(side).kind in cores for side in sides):
+        if any(self._flow.value(side).kind in cores or _of_core(side) for side in sides):
             return False
         if self._is_turn(*sides) or self._is_turn(*reversed(sides)):
             return True
@@ -271,3 +273,7 @@ def _first_few(test: cst.BaseExpression) -> bool:
         and isinstance(test.comparisons[0].operator, cst.LessThan | cst.LessThanEqual)
         and isinstance(test.comparisons[0].comparator, cst.Integer)
     )
+
+
+def _of_core(node: cst.BaseExpression) -> bool:
+    return not _CORE.isdisjoint(words(last_name(node)))
