@@ -241,3 +241,40 @@ class Runner:
             return self.net(x.to(torch_xla.device())).mean()
 """
     assert ("XLA703" in codes(program)) is rows
+
+
+TURNS = """\
+import time
+
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+
+def train(net, optimizer, data, strategy, every):
+    device = torch_xla.device()
+    net.to(device)
+    begun = time.time()
+    for x in pl.MpDeviceLoader(data, device):
+        loss = net(x).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        save_now = time.time() - begun > every
+        if CONDITION:
+            print(loss.item())
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "each"),
+    [
+        ("strategy.tensor_parallel_rank == 0", True),
+        ("strategy.rank == 0 and strategy.pipeline_ordinal == 3", True),
+        ("strategy.steps == 0", False),
+        ("save_now", False),
+    ],
+)
+def test_a_cores_number_is_no_interval_and_a_flag_of_the_turn_is_one(condition, each):
+    program = TURNS.replace("CONDITION", condition)
+    assert ("XLA101" in codes(program)) is each

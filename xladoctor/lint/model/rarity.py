@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model.conditions import asked_for_none, without_not
 from xladoctor.lint.model.dotted import is_name
-from xladoctor.lint.model.schedules import Schedules
+from xladoctor.lint.model.schedules import Schedules, forces
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import Turns, bound_in, is_larger, last_of, names_in, refuses
 from xladoctor.lint.words import words
@@ -70,6 +70,7 @@ class Rarity:
             or self._since_last(guard)
             or self._once(guard)
             or self._if_asked(guard)
+            or self._by_flag(guard)
             for guard in self._guards.around(node)
             if not _checked(guard)
             and self._same_loop(guard, node)
@@ -95,6 +96,15 @@ class Rarity:
             isinstance(part, cst.AssignTarget) and self._tree.text(part.target).strip() == since
             for part in walk(branch, into_functions=False)
         )
+
+    def _by_flag(self, guard: Guard) -> bool:
+        """``if force_save:``, of a flag that the loop around gives anew in each turn."""
+        name = guard.written
+        if not guard.when or not isinstance(name, cst.Name) or not forces(name):
+            return False
+        loops = {x for x in self._tree.ancestors(name) if isinstance(x, cst.For | cst.While)}
+        bound = (item.node for item in self._tree.bindings(name) if item.kind == "assign")
+        return any(not loops.isdisjoint(self._tree.ancestors(node)) for node in bound)
 
     def _if_asked(self, guard: Guard) -> bool:
         """``def learn(self, log=False): if log: ...``, which another file calls as it likes."""

@@ -71,7 +71,7 @@ class Schedules:
             # ``step % 100 == 0 or step < 5``: at the beginning each step is looked at.
             rare = zip(sides, parts, strict=True)
             return any(parts) and all(
-                part or (when and (_first_few(side) or at_end(self._tree, side) or _forces(side)))
+                part or (when and (_first_few(side) or at_end(self._tree, side) or forces(side)))
                 for side, part in rare
             )
         if self._of_layers(test):
@@ -254,7 +254,7 @@ class Schedules:
         return not any(self._flow.value(argument.value).kind in tensors for argument in node.args)
 
 
-def _forces(side: cst.BaseExpression) -> bool:
+def forces(side: cst.BaseExpression) -> bool:
     """``force_save`` of ``step % 100 == 0 or force_save``: now and then besides."""
     name = side.attr if isinstance(side, cst.Attribute) else side
     return isinstance(name, cst.Name) and not _FORCES.isdisjoint(words(name.value))
