@@ -1,7 +1,7 @@
 """Loops of Python over the rows of a device tensor, each of whose turns is a part of the graph.
 
-Measured on torch_xla 2.9 (generalized advantage estimation on the CPU, the rows kept in a list or
-written in place): four times as many rows took more than ten times as long to compile.
+Measured on torch_xla 2.9 on the CPU: discounted returns of 64 rows took 2.7 s, as a scan 0.1 s;
+generalized advantage estimation ten times as long for four times as many rows.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def row_by_row(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             loop,
             f"every turn of this loop over the rows of {snippet(model, row.value)} puts its "
-            "operations into the graph, which is compiled as a whole (measured: four times as many "
-            "rows take more than ten times as long)",
+            "operations into the graph, which is compiled as a whole: with more rows that takes "
+            "longer than in proportion",
             suggestion="torch_xla.experimental.scan.scan(step, init, xs), which compiles the step "
             "once; of a few numbers: on the host, with what is computed moved once",
             related=[model.place(row, "one row in each turn")],
