@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.lint.rule_helpers import rows
+from tests.lint.rule_helpers import codes, rows
 
 PROGRAM = """\
 import lightning as L
@@ -96,3 +96,33 @@ def start(function, cores=None):
 def test_cores_that_are_counted_unless_their_number_is_given(counted, called, told):
     program = COUNTED.format(counted=counted, called=called)
     assert rows(program, "XLA407") == ([14] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        ("print(jax.devices())", True),
+        ("try:\n    count = jax.device_count()\nexcept RuntimeError:\n    count = 0", True),
+        ("key = jax.random.key(0)", True),
+        ("jax.config.update('jax_platforms', 'cpu')\nprint(jax.devices())", False),
+        ("def show():\n    print(jax.devices())", False),
+        ("rows = jax.tree_util.tree_leaves(None)", False),
+    ],
+)
+def test_jax_holds_the_tpu(before, told):
+    program = f"""\
+import jax
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+{before}
+
+
+def train(index):
+    return torch_xla.device()
+
+
+if __name__ == "__main__":
+    xmp.spawn(train)
+"""
+    assert ("XLA407" in codes(program)) is told

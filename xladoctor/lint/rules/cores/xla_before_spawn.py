@@ -44,6 +44,16 @@ _ASK_FOR_DEVICE = (
     *(f"accelerate.state.{name}" for name in ("PartialState", "AcceleratorState")),
     *("transformers.TrainingArguments", "transformers.Seq2SeqTrainingArguments"),
 )
+#: What makes JAX take the devices of a machine.
+_JAX = tuple(
+    f"jax.{name}"
+    for name in (
+        *("devices", "local_devices", "device_count", "local_device_count", "default_backend"),
+        *("device_put", "make_mesh", "random.key", "random.PRNGKey", "random.normal"),
+    )
+)
+#: What keeps it to the CPU.
+_JAX_PLATFORM = patterns.lazy(r"JAX_PLATFORM|jax_platform")
 #: Arguments with which they leave the device alone.
 _ON_HOST = frozenset({"cpu", "use_cpu", "no_cuda"})
 #: What the parent got before the cores were there, when each was a process of its own (XRT).
@@ -94,7 +104,25 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 fix=_fix(model, call),
             )
         yield from _by_helpers(model, spawn, ways)
+        yield from _held_by_jax(model, spawn, ways)
         return  # one spawn tells it all
+
+
+def _held_by_jax(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> Iterator[Problem]:
+    """``jax.devices()`` before ``xmp.spawn``: libtpu gives the chips to one process alone."""
+    if spawn.name not in _SPAWN or _JAX_PLATFORM.search(model.text):
+        return
+    taken = (call for call in model.calls(*_JAX) if any(_runs_before(model, call, x) for x in ways))
+    first = next(taken, None)
+    if first is not None:
+        yield model.problem(
+            first.node,
+            "JAX takes the TPU for this process here, and keeps it: the processes of the cores "
+            "that are started afterwards cannot have it",
+            suggestion="leave JAX out of this program, or keep it to the CPU "
+            '(os.environ["JAX_PLATFORMS"] = "cpu" before it is imported)',
+            related=[model.place(spawn.node, "the cores are started here")],
+        )
 
 
 def _message(spawn: CallSite) -> str:
