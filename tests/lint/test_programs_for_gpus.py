@@ -92,6 +92,35 @@ def test_what_only_scripts_for_gpus_import_is_silent(tmp_path, placed):
     assert told(tmp_path, files, *ASKED) == set()
 
 
+NOTED = """\
+import torch
+
+import engine
+
+{device}
+net = torch.nn.Linear(8, 2).to(device)
+sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+rows = torch.utils.data.TensorDataset(torch.randn(64, 8), torch.zeros(64, dtype=torch.long))
+loader = torch.utils.data.DataLoader(rows, batch_size=8)
+engine.one_epoch(net, loader, sgd, torch.nn.functional.cross_entropy, device)
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "is_told"),
+    [
+        ("device = 'cuda'", False),
+        ("device = torch.device('cuda:0')", False),
+        ("device = 'cpu'\nif torch.cuda.device_count() > 7:\n    device = 'cuda'", True),
+        ("device = 'cuda'\nif torch.randn(1) > 7:\n    device = 'cpu'", True),
+    ],
+)
+def test_a_script_whose_top_says_cuda_once_for_all(tmp_path, device, is_told):
+    program = NOTED.replace("{device}", device)
+    files = {"shared.py": SHARED, "engine.py": ENGINE, "notebook.py": program}
+    assert bool(told(tmp_path, files, *ASKED)) is is_told
+
+
 def test_what_a_script_for_xla_imports_too_is_told(tmp_path):
     engine = ENGINE.replace("gc.collect()", "gc.collect()  # !XLA111")
     placed = "device = torch.device('cuda', local_rank)"

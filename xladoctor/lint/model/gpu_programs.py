@@ -91,7 +91,7 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
     for call in tree.calls:
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
         named = any(
-            _is_gpu(argument.value)
+            _is_gpu(argument.value) or _is_bound_to_gpu(tree, argument.value)
             for number, argument in enumerate(call.args)
             if (number == 0 and argument.keyword is None)
             or (argument.keyword is not None and argument.keyword.value == "device")
@@ -339,6 +339,20 @@ def _is_gpu(node: cst.CSTNode) -> bool:
         first = node.parts[0] if node.parts else None
         return isinstance(first, cst.FormattedStringText) and first.value.startswith("cuda")
     return (text_of(node) or "").startswith("cuda")
+
+
+def _is_bound_to_gpu(tree: Tree, node: cst.BaseExpression) -> bool:
+    """``device`` of a file whose top says ``device = "cuda"``, and nothing else of it."""
+    if not isinstance(node, cst.Name):
+        return False
+    bound = tree.bindings(node)
+    return bool(bound) and all(
+        item.kind == "assign"
+        and is_gpu_device(item.node)
+        and tree.function_of(item.node) is None
+        and is_always(tree, item.node)
+        for item in bound
+    )
 
 
 def _is_default(tree: Tree, node: cst.CSTNode) -> bool:
