@@ -217,6 +217,36 @@ def test_a_loss_that_an_object_keeps(line: str):
     assert told(source) == marks(source)
 
 
+PARTS = """
+    total = 0.0
+    for epoch in range(4):
+        whole = 0.0
+        for x, y in pl.MpDeviceLoader(batches, device):
+            of_batch = 0.0
+            sgd.zero_grad()
+            for part, wanted in zip(x.split(16), y.split(16)):
+                loss = F.mse_loss(net(part), wanted)
+                loss.backward()
+                of_batch += loss
+                whole += loss  # !XLA315
+            xm.optimizer_step(sgd)
+            print(epoch, of_batch)
+"""
+
+
+def test_the_parts_of_a_batch_are_summed_up_for_one_step():
+    head = LOOP.partition("    for x, y")[0]
+    source = HEAD + head + PARTS
+    assert told(source) == marks(source)
+    # Each turn of the inner loop is a step by itself: what the outer one sets anew is an epoch's.
+    source = source.replace("            xm.optimizer_step(sgd)\n", "")
+    source = source.replace(
+        "                of_batch += loss\n",
+        "                xm.optimizer_step(sgd)\n                of_batch += loss  # !XLA315\n",
+    )
+    assert told(source) == marks(source)
+
+
 def test_the_parts_of_a_batch_in_a_step_of_the_trainer_end_with_it():
     program = """\
 import torch_xla

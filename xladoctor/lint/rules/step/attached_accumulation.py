@@ -16,6 +16,7 @@ from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._history import History, history_of, text_of
 from xladoctor.lint.rules._kept_sums import Kept, begins_anew, kept, made_anew
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
@@ -138,7 +139,27 @@ def _goes_on(
     """Whether what a loop adds up lives on, and is not what goes backward."""
     if found.root in history.parts or begins_anew(model, nodes, node, found):
         return False
+    if _begins_with_step(model, loop, node, found):
+        return False
     return found.root.startswith("self.") or not _of_one_step(model, loop)
+
+
+def _begins_with_step(model: FileModel, loop: Loop, node: cst.CSTNode, found: Kept) -> bool:
+    """Whether a loop goes over the parts of a batch, and the loop of steps around sets the sum.
+
+    ``for batch in loader: total = 0``, then ``for part in split(batch): total += loss``, and the
+    optimizer's step behind the inner loop alone.
+    """
+    around = model.loop(loop.node)
+    if around is None or around.implicit or any(_steps(model, x) for x in model.reached(loop.node)):
+        return False
+    nodes = list(walk(around.node, into_functions=False))
+    own = (model.call(x) for x in nodes if isinstance(x, cst.Call) and model.loop(x) is around)
+    return any(_steps(model, call) for call in own) and begins_anew(model, nodes, node, found)
+
+
+def _steps(model: FileModel, call: CallSite) -> bool:
+    return call.name == OPTIMIZER_STEP or steps_optimizer(model, call)
 
 
 def _in_step(model: FileModel, function: Function, history: History) -> Iterator[Problem]:
