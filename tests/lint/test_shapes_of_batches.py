@@ -449,3 +449,65 @@ def loader(data):
 
 def test_a_static_method_that_collates():
     assert rows(STATIC, "XLA209") == marked(STATIC)
+
+
+STOPPED = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from torch.utils.data import DataLoader
+
+
+def fit(rows, net, sgd, most):
+    device = torch_xla.device()
+    loader = DataLoader(rows, batch_size=8, shuffle=True)  # !XLA203
+    for epoch in range(3):
+        for n, (x, y) in enumerate(loader):
+            loss = net(x.to(device), y.to(device))
+            loss.backward()
+            sgd.step()
+            torch_xla.sync()
+            {stop}
+"""
+
+
+@pytest.mark.parametrize(
+    ("stop", "is_told"),
+    [
+        ("if n == 10: break", False),
+        ("if n >= 100:\n                print(epoch)\n                break", False),
+        ("if n > 1000: return", False),
+        ("if n >= most: break", True),
+        ("if n < 10: continue", True),
+        ("if n % 10 == 0: print(n)", True),
+        (
+            "if n == 10:\n                for one in net.children():\n                    break",
+            True,
+        ),
+    ],
+)
+def test_a_loop_that_stops_at_a_number_comes_to_no_last_batch(stop, is_told):
+    program = STOPPED.replace("{stop}", stop)
+    assert rows(program, "XLA203") == ([10] if is_told else [])
+
+
+def test_a_loader_that_its_function_forgets():
+    program = """
+import torch_xla
+from torch.utils.data import DataLoader
+
+
+def get_train_dataloader(self):
+    train_loader = DataLoader(self.rows, batch_size=self.size, shuffle=True)
+
+
+def make(rows):
+    train_loader = DataLoader(rows, batch_size=8, shuffle=True)  # !XLA203
+    return {"train": train_loader, "device": torch_xla.device()}
+
+
+class Fed:
+    def __init__(self, rows):
+        self.train_loader = DataLoader(rows, batch_size=8, shuffle=True)  # !XLA203
+"""
+    assert {one for one in found(program) if one[1] == "XLA203"} == marks(program)

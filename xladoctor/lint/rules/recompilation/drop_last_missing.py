@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
+from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cores import differs
@@ -70,14 +71,18 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
         training = next((loop for loop in loops if loop.kind is LoopKind.STEP), None)
         if training is None and (loops or not _for_training(model, call)):
             continue
-        if training is None and (says_evaluation(model, call.node) or _is_looked_at(model, call)):
+        if training is None and (
+            says_evaluation(model, call.node)
+            or _is_looked_at(model, call)
+            or _is_forgotten(model, call)
+        ):
             continue
         if divides(model, call) or endless(model, call) or cut_to_batches(model, call):
             continue
         if drops_itself(model, call):
             continue
         if training is not None and (
-            _returns_first(model, training) or leaves_short_ones_out(model, training)
+            _leaves_first(model, training) or leaves_short_ones_out(model, training)
         ):
             continue
         if loops and all(_goes_elsewhere(model, loop) for loop in loops):
@@ -107,6 +112,16 @@ def _is_looked_at(model: FileModel, call: CallSite) -> bool:
     looks = (one.positional[0] for one in model.calls("builtins.iter") if one.positional)
     rows = [order[node] for node in looks if is_name(node, target.value)]
     return bool(later) and any(order[call.node] < row < min(later) for row in rows)
+
+
+def _is_forgotten(model: FileModel, call: CallSite) -> bool:
+    """``loader = DataLoader(...)`` in a function that does not name it again: it is never used."""
+    line = model.parent(call.node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(target, cst.Name) or call.function is None:
+        return False
+    inside = model.within(call.function.node, cst.Name)
+    return all(node is target for node in inside if node.value == target.value)
 
 
 def _fills_up(model: FileModel) -> bool:
@@ -236,15 +251,18 @@ def _is_given_back(model: FileModel, call: CallSite, function: Function) -> bool
     )
 
 
-def _returns_first(model: FileModel, loop: Loop) -> bool:
-    """``if step > 1000: return`` on the loop's own count: such a loop stops within an epoch."""
+def _leaves_first(model: FileModel, loop: Loop) -> bool:
+    """``if step > 1000: break`` on the loop's own count: such a loop stops within an epoch."""
     if not isinstance(loop.node, cst.For) or not isinstance(loop.node.target, cst.Tuple):
         return False
     counter = loop.node.target.elements[0].value
     return isinstance(counter, cst.Name) and any(
         isinstance(statement, cst.If)
         and _counts(model, statement.test, counter.value)
-        and any(isinstance(x, cst.Return) for x in walk(statement.body, into_functions=False))
+        and (
+            isinstance(last_of(statement.body), cst.Break)
+            or any(isinstance(x, cst.Return) for x in walk(statement.body, into_functions=False))
+        )
         for statement in loop.node.body.body
     )
 
