@@ -642,3 +642,27 @@ plain = TrainingArguments("out", optim="adafactor")
         "import torch_xla", "try:\n    import torch_xla\nexcept ImportError:\n    torch_xla = None"
     )
     assert rows(either, "XLA717") == []
+
+
+def test_a_package_for_gpus_into_which_the_program_puts_its_own_code(tmp_path):
+    files = {
+        "run.py": """import torch_xla
+import deepspeed
+import adapted
+
+adapted.prepare()
+engine, *_ = deepspeed.initialize(model=torch_xla.device())
+""",
+        "adapted.py": """def prepare():
+    import deepspeed
+    from deepspeed.runtime.engine import DeepSpeedEngine
+
+    def meet(self):
+        return deepspeed.comm
+
+    DeepSpeedEngine.wait = meet
+""",
+    }
+    assert told_in_files(tmp_path, files, {"XLA717"}) == set()
+    files["adapted.py"] = files["adapted.py"].replace("DeepSpeedEngine.wait", "meet.wait")
+    assert told_in_files(tmp_path, files, {"XLA717"}) == {("run.py", 2, "XLA717")}

@@ -37,7 +37,9 @@ def gpu_only_component(model: FileModel) -> Iterator[Problem]:
         return
     for node in model.tree.imports:
         package = next((p for p in _packages(node) if p in _PACKAGES), None)
-        if package is not None and model.on_xla(node) is OnXla.YES and not _optional(model, node):
+        if package is None or model.on_xla(node) is not OnXla.YES or _optional(model, node):
+            continue
+        if not _is_adapted(model, package):
             yield model.problem(
                 node,
                 f"{package} works on CUDA devices alone: in a program for XLA devices it fails "
@@ -80,6 +82,20 @@ def _quantized(model: FileModel) -> Iterator[Problem]:
             suggestion='weights in bfloat16 (dtype=torch.bfloat16), and optim="adamw_torch" or '
             '"adafactor"',
         )
+
+
+def _is_adapted(model: FileModel, package: str) -> bool:
+    """Whether the program puts its own code into a package: ``deepspeed.comm.barrier = meet``.
+
+    What the package does then on XLA devices is the program's own work.
+    """
+    return any(
+        isinstance(one.target, cst.Attribute)
+        and (part.name(one.target.value) or "").partition(".")[0] == package
+        for part in (model, *model.linked)
+        for line in part.nodes(cst.Assign)
+        for one in line.targets
+    )
 
 
 def _names_torch_xla(model: FileModel) -> bool:
