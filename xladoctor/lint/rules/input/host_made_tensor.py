@@ -18,6 +18,7 @@ from xladoctor.lint.rules._host_draws import HostMade, drawn_array, made_on_host
 from xladoctor.lint.rules._host_index import indexed_from_host, operands_of_host
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._new_layers import new_layers
+from xladoctor.lint.rules._picked_tensors import is_one_of_several, is_whole
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet
 
 if TYPE_CHECKING:
@@ -266,7 +267,7 @@ def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
     source = _repeated(moved.source)
     value = model.value(source)
     if isinstance(source, cst.Subscript):
-        if not all(_is_whole(model, element) for element in source.slice):
+        if not all(is_whole(model, element) for element in source.slice):
             return  # ``self.images[picked]``: other rows each time
         source = source.value  # ``self.anchors[:, None]``
     if not isinstance(source, cst.Name | cst.Attribute) or value.kind is not Kind.CPU_TENSOR:
@@ -278,6 +279,8 @@ def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
     new = name.startswith("torch.") and model.library.returns(name) in {None, Returns.NEW_TENSOR}
     if not new or costly_loop(model, made) is not None or model.hot_loop(made) is not None:
         return
+    if isinstance(source, cst.Name) and is_one_of_several(model, source, loop):
+        return
     yield model.problem(
         moved.call.node,
         f"this tensor was made on the CPU before, and is uploaded {often(loop)} again",
@@ -285,16 +288,6 @@ def _kept(model: FileModel, moved: Move, loop: Loop) -> Iterator[Problem]:
         "the loop",
         related=[loop_place(model, loop), model.place(made, "made here")],
     )
-
-
-def _is_whole(model: FileModel, element: cst.SubscriptElement) -> bool:
-    """``x[:length]``, ``x[None]``, ``x[..., 0]``: the same part, or one from the beginning on."""
-    part = element.slice
-    if isinstance(part, cst.Slice):
-        ends = (part.lower, part.upper) if part.lower is not None else ()
-        return all(end is None or model.literal(end) is not NotImplemented for end in ends)
-    assert isinstance(part, cst.Index)
-    return isinstance(part.value, cst.Ellipsis) or model.literal(part.value) is not NotImplemented
 
 
 def _mixed(model: FileModel) -> Iterator[Problem]:
