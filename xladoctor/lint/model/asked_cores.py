@@ -1,4 +1,7 @@
-"""How a file asks for TPU cores: arguments, keys of settings, options of its command line."""
+"""How a file asks for TPU cores: arguments, keys of settings, options of its command line.
+
+And how it asks for other devices.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import is_name, string
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Tree
@@ -29,12 +32,34 @@ def asks_for_cores(tree: Tree, *, lightning: bool) -> bool:
     """
     if lightning and (any(map(_option_for_tpu, tree.calls)) or _hands_cores_on(tree)):
         return True
-    keywords = (argument.keyword for call in tree.calls for argument in call.args)
     return (
-        any(keyword is not None and keyword.value in CORES for keyword in keywords)
+        any(map(_is_given_cores, (argument for call in tree.calls for argument in call.args)))
         or any(_is_key(literal, tree) for literal in tree.strings if string(literal) in CORES)
         or any(map(_option_for_cores, tree.calls))
     )
+
+
+def asks_for_others(tree: Tree) -> bool:
+    """``Trainer(accelerator="gpu")``, ``Trainer(gpus=1)``, whatever the file is called."""
+    return any(_wants_others(argument) for call in tree.calls for argument in call.args)
+
+
+def _wants_others(argument: cst.Arg) -> bool:
+    """Whether an argument asks a Trainer for other devices; no GPUs are ``gpus=0``."""
+    keyword, value = argument.keyword.value if argument.keyword is not None else "", argument.value
+    if keyword == "gpus" and isinstance(value, cst.Integer):
+        return value.value != "0"
+    return (
+        keyword == "accelerator"
+        and isinstance(value, cst.SimpleString)
+        and str(string(value)) in {"gpu", "cuda", "cpu", "mps"}
+    )
+
+
+def _is_given_cores(argument: cst.Arg) -> bool:
+    """``Trainer(tpu_cores=8)``, but not ``Trainer(tpu_cores=None, gpus=1)``, which wants none."""
+    keyword = argument.keyword
+    return keyword is not None and keyword.value in CORES and not is_name(argument.value, "None")
 
 
 def _is_key(literal: cst.SimpleString, tree: Tree) -> bool:

@@ -9,7 +9,7 @@ import libcst as cst
 
 from xladoctor.lint import family
 from xladoctor.lint.model import ignite
-from xladoctor.lint.model.asked_cores import CORES, asks_for_cores
+from xladoctor.lint.model.asked_cores import CORES, asks_for_cores, asks_for_others
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.frameworks import HELD_TRAINERS, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
@@ -223,21 +223,9 @@ def _runs_where_started(tree: Tree, names: Names, roots: set[str]) -> bool:
 
     Such a program needs no word of its own for the devices that it is started on.
     """
-    if roots & _ELSEWHERE or _takes_others(tree):
+    if roots & _ELSEWHERE or asks_for_others(tree):
         return False
     return bool(roots & _TRAIN_TORCH and used_frameworks(tree, names))
-
-
-def _takes_others(tree: Tree) -> bool:
-    """``Trainer(accelerator="gpu")``, whatever the file is called."""
-    return any(
-        argument.keyword is not None
-        and argument.keyword.value == "accelerator"
-        and isinstance(argument.value, cst.SimpleString)
-        and str(string(argument.value)) in {"gpu", "cuda", "cpu", "mps"}
-        for call in tree.calls
-        for argument in call.args
-    )
 
 
 def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str], *, counted: bool = True) -> bool:
