@@ -35,6 +35,7 @@ _COUNTS = frozenset(
         *("runtime.global_runtime_device_count", "device_count"),
     )
 )
+_WORLD = "torch_xla.runtime.world_size"
 _LISTS = frozenset({"torch_xla.core.xla_model.get_xla_supported_devices", "torch_xla.devices"})
 #: Questions about a number that say that it is not 1, with their answers.
 _SAY_SEVERAL = (
@@ -139,6 +140,14 @@ def _counts_devices(model: FileModel, given: cst.BaseExpression) -> bool:
     return False
 
 
+def _counts_before(model: FileModel, given: cst.BaseExpression) -> bool:
+    """``xr.world_size()`` of the process that starts the cores: it knows of no other yet."""
+    made = assigned(model, given) if isinstance(given, cst.Name) else (given,)
+    return bool(made) and all(
+        isinstance(one, cst.Call) and model.name(one.func) == _WORLD for one in made
+    )
+
+
 def _may_be_given(model: FileModel, given: cst.BaseExpression) -> bool:
     """``args.cores if args.cores else None``: a number wherever whoever starts it gives one."""
     return any(
@@ -235,6 +244,11 @@ def _meant(model: FileModel, node: cst.BaseExpression) -> list[cst.BaseExpressio
 def _message(model: FileModel, given: cst.BaseExpression, value: object) -> str:
     known = isinstance(value, int) and value != 1
     written = snippet(model, given)
+    if value is NotImplemented and _counts_before(model, given):
+        return (
+            f"{written} is 1 in the process that starts the cores, however many there are "
+            "(measured on 2.9): one core does all the work"
+        )
     what = f"{written} other than 1"
     if known:
         # As the source says it: whoever reads the message looks for that.
