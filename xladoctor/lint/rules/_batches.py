@@ -248,8 +248,12 @@ def _is_fed(model: FileModel, loop: Loop) -> bool:
     if not isinstance(loop.node, cst.For) or loop.kind is LoopKind.STEP:
         return loop.iterates.kind not in {Kind.DEVICE_LOADER, Kind.DEVICE_TENSOR}
     parts = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name | cst.Attribute)]
-    if any(model.value(part).kind is Kind.LOADER for part in parts):
-        return True
+    values = [model.value(part) for part in parts]
+    lists = [element_of(value) for value in values if value.kind is Kind.CONTAINER]
+    if any(value.kind is Kind.LOADER for value in values) or any(
+        batch.kind is Kind.CPU_TENSOR for batch in lists
+    ):
+        return True  # a list of batches that were made before, too
     return any(
         LOADER_NAME.search(last_name(part)) and model.value(part).kind is Kind.UNKNOWN
         for part in parts
