@@ -156,3 +156,78 @@ def test_the_count_of_the_parent_is_one(count, said):
     found = engine.lint(source, engine.LintOptions()).findings
     messages = [problem.message for problem in found if problem.code == "XLA404"]
     assert [str(said) in message for message in messages] == ([True] if said else [])
+
+
+EVALUATED = """
+import torch
+import torch_xla
+
+
+def chunks(lines, size):
+    lines = [torch.tensor(line) for line in lines]
+    return [torch.stack(lines[i : i + size]) for i in range(0, len(lines), size)]
+
+
+@torch.no_grad()
+def measure(model, parts):
+    total = 0
+    for part in parts:
+        part = part.to(torch_xla.device())
+        total += model(part).mean()
+        torch_xla.sync()
+    return total
+
+
+def main(lines):
+    model = torch.nn.Linear(8, 8).to(torch_xla.device())
+    model.eval()
+    print(measure(model, chunks(lines, 16)))
+"""
+
+
+def test_an_evaluation_that_moves_its_batches_from_a_list_is_told_once():
+    assert "XLA603" in codes(EVALUATED)
+    assert "XLA604" not in codes(EVALUATED)
+
+
+ATTENTION = """
+import torch
+import torch_xla
+
+
+class Plain(torch.nn.Module):
+    def forward(self, x, places):
+        return x * (places.max().item() + 1)  # here
+
+
+class Flash(Plain):
+    def forward(self, x, places):
+        return x + places.max().item()
+
+
+KINDS = {"eager": Plain, "KEY": Flash}
+
+
+class Block(torch.nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.attention = KINDS[config._attn_implementation]()
+
+    def forward(self, x, places):
+        return self.attention(x, places)
+
+
+def train(config, loader, optimizer):
+    device = torch_xla.device()
+    block = Block(config).to(device)
+    for x, places in loader:
+        block(x.to(device), places.to(device)).mean().backward()
+        optimizer.step()
+        torch_xla.sync()
+"""
+
+
+def test_what_stands_for_flash_attention_runs_on_gpus_alone():
+    [kept] = [row for row, line in enumerate(ATTENTION.splitlines(), 1) if "# here" in line]
+    assert rows(ATTENTION.replace("KEY", "flash_attention_2"), "XLA101") == [kept]
+    assert rows(ATTENTION.replace("KEY", "sdpa"), "XLA101") == [kept, kept + 5]

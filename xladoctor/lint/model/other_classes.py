@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import gpu_programs
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, string
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.parts import walk
 from xladoctor.lint.model.syntax import Class
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Function, Tree
 
 _MAKES = "__init__"
+#: What a model's attention is called where ``flash_attn`` computes it.
+_FLASH = "flash_attention_2"
 
 
 def for_gpus(
@@ -51,7 +53,24 @@ def for_gpus(
         owner
         for owner, always in needing.items()
         if for_others(owner.name) or (always and not _is_spoken_of(tree, owner, of_xla))
-    ).union(named)
+    ).union(named, _of_flash_attention(tree))
+
+
+def _of_flash_attention(tree: Tree) -> Iterator[Class]:
+    """``{"eager": Attention, "flash_attention_2": FlashAttention}``: it needs ``flash_attn``.
+
+    So transformers' files choose: the package is CUDA's, and no model takes it unless it is asked.
+    """
+    named = {
+        (tree.module_of(node), node.value.value)
+        for node in tree.nodes(cst.DictElement)
+        if isinstance(node.key, cst.SimpleString)
+        and string(node.key) == _FLASH
+        and isinstance(node.value, cst.Name)
+    }
+    for one in tree.classes.values() if named else ():
+        if (tree.module_of(one.node), one.name) in named:
+            yield one
 
 
 def _is_spoken_of(tree: Tree, owner: Class, of_xla: Callable[[cst.CSTNode], bool]) -> bool:
