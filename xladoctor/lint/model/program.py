@@ -198,8 +198,7 @@ class Part:
     @property
     def says_how_it_is_used(self) -> bool:
         """Whether it runs what it calls as it is written: no test, nor cells that are run anew."""
-        name = self.unit.filename
-        return not name.endswith(".ipynb") and not in_folder_of_tests(name)
+        return not self.unit.is_notebook and not in_folder_of_tests(self.unit.filename)
 
     @property
     def is_package(self) -> bool:
