@@ -41,18 +41,9 @@ _OVER_GPUS = frozenset(
 _NAMED_OVER_GPUS = ("fsdp", "deepspeed", "ddp_sharded", "ddp_fully_sharded", "fsdp_native")
 #: Packages that are built on CUDA's libraries: without these the import itself fails.
 _BUILT_ON_CUDA = frozenset(
-    {
-        *(
-            "causal_conv1d",
-            "dropout_layer_norm",
-            "flash_attn",
-            "flash_attn_2_cuda",
-            "fused_dense_lib",
-        ),
-        *("mamba_ssm", "rotary_emb", "selective_scan_cuda", "transformer_engine"),
-        *("xentropy_cuda_lib",),
-    }
-)
+    {"causal_conv1d", "dropout_layer_norm", "flash_attn", "flash_attn_2_cuda", "fused_dense_lib",
+     "mamba_ssm", "rotary_emb", "selective_scan_cuda", "transformer_engine", "xentropy_cuda_lib"}
+)  # fmt: skip
 #: Packages that are no use without GPUs of NVIDIA.
 _PACKAGES = frozenset(
     {
@@ -208,14 +199,14 @@ def fails_without_cuda(
 ) -> frozenset[cst.Module]:
     """The files whose import fails without CUDA, with those that import them, also in turn.
 
-    ``train.py`` takes its model from ``model.py``, whose first lines take ``flash_attn``: what it
-    has for TPUs is left over from the program that was copied. So is what it alone imports.
+    ``train.py`` takes its model from ``model.py``, whose first lines take ``flash_attn``. And what
+    such files alone import.
 
     Args:
         tree: The files.
         needing: The files that cannot do without a file.
         importers: The files that import a file at all.
-        is_for_xla: Whether a file cannot be imported without torch_xla.
+        is_for_xla: Whether a file is meant for XLA devices by its own words.
     """
     waiting = [
         tree.module_of(node)
