@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.calls import called_name
 from xladoctor.lint.model.dotted import is_name, string
 
 if TYPE_CHECKING:
@@ -93,15 +94,9 @@ def _hands_cores_on(tree: Tree) -> bool:
     return handed and any(_option_of(call) in CORES for call in tree.calls if call.args)
 
 
-def _declares(call: cst.Call) -> bool:
-    """``parser.add_argument(...)``, ``click.option(...)``."""
-    last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
-    return isinstance(last, cst.Name) and last.value in _OPTIONS
-
-
 def _option_of(call: cst.Call) -> str:
     """The name that an option has in what is parsed: its ``dest``, else its flag; "" for none."""
-    if not _declares(call):
+    if called_name(call) not in _OPTIONS:
         return ""
     named = [one.value for one in call.args if one.keyword and one.keyword.value == "dest"]
     flag = (*named, call.args[0].value)[0]
@@ -114,7 +109,7 @@ def _option_for_tpu(call: cst.Call) -> bool:
     Of an option with a default the help says what else it takes; the program is for the default.
     """
     name = call.args[0].value if call.args else None
-    if not _declares(call):
+    if called_name(call) not in _OPTIONS:
         return False
     said = {one.keyword.value: one.value for one in call.args if one.keyword is not None}
     options = [one.value for one in call.args if one.keyword is None]

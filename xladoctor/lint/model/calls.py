@@ -98,6 +98,12 @@ class CallSite:
         return self.argument(function.place(parameter), parameter)
 
 
+def called_name(call: cst.Call) -> str:
+    """The last name of what is called, whatever is before it: ``add`` of ``f().add(x)``."""
+    last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
+    return last.value if isinstance(last, cst.Name) else ""
+
+
 def given(call: cst.Call, index: int | None, keyword: str) -> cst.BaseExpression | None:
     """What a call gives at a place or by a name, None if it does not; starred ones do not count."""
     place = 0

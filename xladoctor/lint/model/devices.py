@@ -365,10 +365,7 @@ class Devices:
         needy = (x for x in gpu_programs.needs_package(tree) if x not in self._optional)
         # A file with words of its own for XLA devices is meant for them, whatever it lacks.
         broken = gpu_programs.fails_without_cuda(
-            tree,
-            names.needed(),
-            names.importers(),
-            lambda x: self._optional.get(x) is False or self._believes(x),
+            tree, names, lambda x: self._optional.get(x) is False or self._believes(x)
         )
         return helped.union(needy, broken)
 

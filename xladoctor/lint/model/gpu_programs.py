@@ -192,10 +192,7 @@ def _packages(node: cst.Import | cst.ImportFrom) -> frozenset[str]:
 
 
 def fails_without_cuda(
-    tree: Tree,
-    needing: Mapping[cst.Module, AbstractSet[cst.Module]],
-    importers: Mapping[cst.Module, AbstractSet[cst.Module]],
-    is_for_xla: Callable[[cst.Module], bool],
+    tree: Tree, names: Names | LinkedNames, is_for_xla: Callable[[cst.Module], bool]
 ) -> frozenset[cst.Module]:
     """The files whose import fails without CUDA, with those that import them, also in turn.
 
@@ -204,8 +201,7 @@ def fails_without_cuda(
 
     Args:
         tree: The files.
-        needing: The files that cannot do without a file.
-        importers: The files that import a file at all.
+        names: What their names are bound to.
         is_for_xla: Whether a file is meant for XLA devices by its own words.
     """
     waiting = [
@@ -213,13 +209,16 @@ def fails_without_cuda(
         for node in tree.imports
         if _packages(node) & _BUILT_ON_CUDA and is_top(tree, node)
     ]
+    if not waiting:
+        return frozenset()
+    needing = names.needed()
     found: set[cst.Module] = set()
     while waiting:
         module = waiting.pop()
         if module not in found and not is_for_xla(module):
             found.add(module)
             waiting.extend(needing.get(module, ()))
-    return _with_imported(found, importers, is_for_xla)
+    return _with_imported(found, names.importers(), is_for_xla)
 
 
 def _with_imported(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import gpu_programs
+from xladoctor.lint.model.calls import called_name
 from xladoctor.lint.model.dotted import is_name, string
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.parts import walk
@@ -160,8 +161,7 @@ def made_beside(
     made: dict[Class, list[cst.CSTNode]] = {}
     named = {one.name for one in tree.classes.values() if not of_xla(one.node)}
     for call in tree.calls:
-        last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
-        if isinstance(last, cst.Name) and last.value in named:
+        if called_name(call) in named:
             target = names.definition(call.func)
             if isinstance(target, Class):
                 made.setdefault(target, []).append(call)

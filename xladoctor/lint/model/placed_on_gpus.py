@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import gpu_programs
+from xladoctor.lint.model.calls import called_name
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.words import XLA_WORDS, words
 
@@ -49,8 +50,7 @@ def placed_on_gpus(
     called = {function.name for function in placing}
     found: set[cst.Module] = set()
     for call in tree.calls if called else ():
-        last = call.func.attr if isinstance(call.func, cst.Attribute) else call.func
-        if not isinstance(last, cst.Name) or last.value not in called:
+        if called_name(call) not in called:
             continue
         target = names.definition(call.func)
         module = tree.module_of(call)

@@ -200,8 +200,8 @@ def _is_of_picked(model: FileModel, length: cst.BaseExpression, batch: str) -> b
             while isinstance(made, cst.Subscript):
                 made = made.value
             if isinstance(made, cst.Call) and _picks(model, made, batch):
-                by = _dimension(_key(model, model.call(made)))
-                return by is None or _dimension(length) in {by, None}
+                by = dimension(_key(model, model.call(made)))
+                return by is None or dimension(length) in {by, None}
     return False
 
 
@@ -214,7 +214,7 @@ def _key(model: FileModel, call: CallSite) -> cst.CSTNode | None:
     return only_returned(function) if function is not None else key
 
 
-def _dimension(length: cst.CSTNode | None) -> int | None:
+def dimension(length: cst.CSTNode | None) -> int | None:
     """Of which dimension a length is: 0 of ``len(x)``, 1 of ``x.size(1)`` and ``x.shape[1]``."""
     name = length.func if isinstance(length, cst.Call) else length
     if isinstance(name, cst.Name):

@@ -17,7 +17,7 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.model import Class, Function, Kind, OnXla, walk
 from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.model.syntax import children
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, makes_optimizer, steps_optimizer
+from xladoctor.lint.rules._protocol import makes_optimizer, takes_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -198,7 +198,7 @@ class _Run:
 
     def _call(self, node: cst.Call, names: dict[str, Thing]) -> Thing:
         call = self._model.call(node)
-        if call.name == OPTIMIZER_STEP or steps_optimizer(self._model, call):
+        if takes_step(self._model, call):
             self.events.append(None)
         if makes_optimizer(self._model, call) and not isinstance(call.target, Function):
             models = tuple(x for item in node.args for x in self._taken(item.value, names))
@@ -338,10 +338,7 @@ class _Run:
 
     def _trains(self, function: Function) -> bool:
         """Whether a function takes steps: who decides that it runs decides about the training."""
-        return any(
-            call.name == OPTIMIZER_STEP or steps_optimizer(self._model, call)
-            for call in self._model.reached(function.node)
-        )
+        return any(takes_step(self._model, call) for call in self._model.reached(function.node))
 
     def _is_sure(self, node: cst.Call) -> bool:
         """Whether no condition of its function decides about a call, but one that asks for XLA.

@@ -78,6 +78,11 @@ def reduces_gradients(model: FileModel, beside: Collection[str] = ()) -> bool:
     return any((name or "").startswith(_REDUCERS) for name in names)
 
 
+def takes_step(model: FileModel, call: CallSite) -> bool:
+    """``optimizer.step()`` and ``xm.optimizer_step(optimizer)``."""
+    return call.name == OPTIMIZER_STEP or steps_optimizer(model, call)
+
+
 def steps_optimizer(model: FileModel, call: CallSite) -> bool:
     """``optimizer.step()``, however the optimizer is called."""
     return call.name is None and any(

@@ -14,6 +14,7 @@ from xladoctor.lint.model import Kind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._exact import indices
 from xladoctor.lint.rules._fixed import is_of_shape, of_shape
+from xladoctor.lint.rules._longest import dimension
 from xladoctor.lint.rules._reads import not_here, snippet
 
 if TYPE_CHECKING:
@@ -140,14 +141,7 @@ def _writes(model: FileModel, loop: cst.For, rows: _Rows) -> bool:
 
 def _is_first(model: FileModel, last: cst.BaseExpression) -> bool:
     """``len(x)``, ``x.size(0)`` and ``x.shape[0]``, also of a name."""
-    made = model.assigned_once(last) if isinstance(last, cst.Name) else last
-    if isinstance(made, cst.Call):
-        call = model.call(made)
-        place = call.argument(0)
-        return call.name == "builtins.len" or (place is not None and model.literal(place) == 0)
-    return isinstance(made, cst.Subscript) and any(
-        model.literal(index) == 0 for index in indices(made)
-    )
+    return dimension(model.assigned_once(last) if isinstance(last, cst.Name) else last) == 0
 
 
 def _ends_or_reads(model: FileModel, loop: cst.For) -> bool:

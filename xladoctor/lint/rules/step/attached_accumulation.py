@@ -16,7 +16,7 @@ from xladoctor.lint.rules._carried import carried
 from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._history import History, history_of, text_of
 from xladoctor.lint.rules._kept_sums import Kept, begins_anew, kept, made_anew
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, steps_optimizer
+from xladoctor.lint.rules._protocol import takes_step
 from xladoctor.lint.rules._reads import loop_place, snippet
 
 if TYPE_CHECKING:
@@ -151,15 +151,15 @@ def _begins_with_step(model: FileModel, loop: Loop, node: cst.CSTNode, found: Ke
     optimizer's step behind the inner loop alone.
     """
     around = model.loop(loop.node)
-    if around is None or around.implicit or any(_steps(model, x) for x in model.reached(loop.node)):
+    if (
+        around is None
+        or around.implicit
+        or any(takes_step(model, x) for x in model.reached(loop.node))
+    ):
         return False
     nodes = list(walk(around.node, into_functions=False))
     own = (model.call(x) for x in nodes if isinstance(x, cst.Call) and model.loop(x) is around)
-    return any(_steps(model, call) for call in own) and begins_anew(model, nodes, node, found)
-
-
-def _steps(model: FileModel, call: CallSite) -> bool:
-    return call.name == OPTIMIZER_STEP or steps_optimizer(model, call)
+    return any(takes_step(model, call) for call in own) and begins_anew(model, nodes, node, found)
 
 
 def _in_step(model: FileModel, function: Function, history: History) -> Iterator[Problem]:

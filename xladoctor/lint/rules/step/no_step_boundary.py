@@ -27,7 +27,7 @@ from xladoctor.lint.rules._formatting import FORMATTING, formats
 from xladoctor.lint.rules._generators import hands_on_device_loader, makes_its_own
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, compiles, steps_optimizer
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, compiles, takes_step
 from xladoctor.lint.rules._reads import loop_place
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _is_fed(model: FileModel, loop: Loop, acts: bool) -> bool:
 
 def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
     step = next(
-        (c for c in calls if c.name == OPTIMIZER_STEP or steps_optimizer(model, c)),
+        (c for c in calls if takes_step(model, c)),
         None,
     )
     if step is None:

@@ -15,7 +15,7 @@ from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._moved_later import moved_later
 from xladoctor.lint.rules._object_runs import FSDP
 from xladoctor.lint.rules._optimized import moves_of, owners
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, makes_optimizer, steps_optimizer
+from xladoctor.lint.rules._protocol import makes_optimizer, takes_step
 from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _moved_away(model: FileModel, makers: list[CallSite]) -> Iterator[Problem]:
     moves = [call for call in model.methods("cpu", "to") if _to_cpu(model, call)]
     for loop in model.loops if moves and makers else ():
         calls = model.reached(loop.node)
-        if not any(call.name == OPTIMIZER_STEP or steps_optimizer(model, call) for call in calls):
+        if not any(takes_step(model, call) for call in calls):
             continue
         before = [maker for maker in makers if maker not in calls]
         for move in [x for x in moves if x in calls and not not_here(model, x.node)]:
