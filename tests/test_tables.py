@@ -541,6 +541,7 @@ for name, config in configs.items():
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_models_that_tie_come_apart_by_the_move_and_by_prepare():
     for package in ("torch_xla", "transformers", "accelerate"):
         pytest.importorskip(package)
@@ -777,6 +778,7 @@ def test_rows_of_the_table_of_readers_are_true_of_the_installed_packages():
 
 @pytest.mark.xla
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_averages_and_means_read_as_often_as_the_table_of_readers_says():
     pytest.importorskip("torch_xla")
     pytest.importorskip("torchmetrics")
@@ -808,6 +810,7 @@ def test_averages_and_means_read_as_often_as_the_table_of_readers_says():
 
 @pytest.mark.xla
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.slow
 def test_metrics_of_several_classes_read_labels_and_not_scores():
     pytest.importorskip("torch_xla")
     pytest.importorskip("torchmetrics")

@@ -182,8 +182,8 @@ time.sleep(600)
     ("how", "words"),
     [
         ("SIGKILL", "was killed by SIGKILL after step 3 (out of memory?)"),
-        ("SIGSEGV", "crashed after step 3 (SIGSEGV)"),
-        ("os._exit", "left by os._exit(3) after step 3"),
+        pytest.param("SIGSEGV", "crashed after step 3 (SIGSEGV)", marks=pytest.mark.slow),
+        pytest.param("os._exit", "left by os._exit(3) after step 3", marks=pytest.mark.slow),
     ],
 )
 def test_a_worker_of_torchrun_is_named_and_those_that_torchrun_ends_for_it_are_not(

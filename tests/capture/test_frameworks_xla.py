@@ -266,6 +266,7 @@ def test_a_read_of_lightning_stands_at_the_users_line_with_the_setting_to_change
 
 @needs("transformers")
 @needs("accelerate")
+@pytest.mark.slow
 def test_a_read_of_the_trainer_stands_at_the_users_line_with_the_setting_to_change(tmp_path):
     program = TRAINER.replace("logging_steps=6", "logging_steps=1")
     _, report = on_cores(2, tmp_path, program)

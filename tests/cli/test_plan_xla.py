@@ -60,6 +60,7 @@ def test_a_row_for_each_value_and_target(folder):
     assert not (folder / "weights.pt").exists()
 
 
+@pytest.mark.slow
 def test_layers_of_a_scan_are_all_counted(folder):
     (folder / "scan.py").write_text(
         "import sys, torch, torch_xla\n"

@@ -236,6 +236,7 @@ def trained(model, steps, lr=0.1, max_norm=None):
 
 
 @pytest.mark.xla
+@pytest.mark.slow
 def test_sharded_parameters_are_reduced_once_in_a_group_for_xla(tmp_path):
     torch = pytest.importorskip("torch")
     after = Ran(tmp_path, "sharded", fixed("SHARDED").data.decode(), 2)
