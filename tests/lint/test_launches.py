@@ -44,6 +44,36 @@ SETTINGS = {
     "FSDP of PyTorch": ({"fsdp.yaml": FSDP, "a.yaml": "device: xla\n"}, False),
     "GPUs too": ({"a.yaml": HYDRA.format("tpu"), "b.yaml": HYDRA.format("gpu")}, False),
     "GPUs too, on a line": ({"a.yaml": HYDRA.format("tpu"), "run.sh": "nvidia-smi\n"}, False),
+    "files for each": (
+        {f"conf/trainer/{one}.yaml": HYDRA.format(one) for one in ("tpu", "gpu")},
+        True,
+    ),
+    "cores of TPUs beside GPUs": (
+        {"conf/tpu_ddp.yaml": "tpu_cores: 8\n", "a.sh": "python a.py --gpus 8\n"},
+        True,
+    ),
+    "one of many files": (
+        {f"conf/a/{n}.yaml": HYDRA.format("gpu") for n in range(60)}
+        | {"conf/a/tpu.yaml": HYDRA.format("tpu")},
+        True,
+    ),
+    "settings that are called so": ({"conf/tpu.yml": "batch: 8\n", "a.sh": "nvidia-smi\n"}, True),
+    "what is installed": ({"setup.sh": "pip install torch-xla[tpu]\n", "a.sh": "--gpus 8\n"}, True),
+    "what is required": ({"requirements_tpu.txt": "torch_xla==2.9\n", "a.sh": "--gpus 8\n"}, True),
+    "no cores of TPUs": ({"conf/trainer/default.yaml": "gpus: 0\ntpu_cores: 0\n"}, False),
+    "lines for each": (
+        {"run.sh": "python a.py --gpus 2\npython a.py trainer.gpus=0 +trainer.tpu_cores=8\n"},
+        True,
+    ),
+    "lines for GPUs": ({"run.sh": "python a.py --gpus 2 trainer.tpu_cores=null\n"}, False),
+    "a line that is left out": ({"run.sh": "python a.py --gpus 2\n# python a.py --tpu\n"}, False),
+    "machines with TPUs": (
+        {
+            "up.sh": "gcloud compute tpus tpu-vm create x --version=tpu-vm-pt-2.0\n",
+            "a.sh": "nvidia-smi\n",
+        },
+        True,
+    ),
     "GPUs": ({"conf/trainer/default.yaml": HYDRA.format("gpu")}, False),
     "a comment": ({"a.yaml": "# accelerator: tpu\naccelerator: auto\n"}, False),
     "machines": ({"job.yaml": "apiVersion: v1\nspec:\n  accelerator: tpu\n"}, False),

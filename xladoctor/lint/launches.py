@@ -1,12 +1,15 @@
 """What a project's own settings start its programs on: ``accelerator: tpu`` in a YAML file.
 
 Programs that Hydra, LightningCLI or ``accelerate launch`` configure never name their device. Their
-settings count where all that speak of an accelerator agree on TPUs: a project with settings for
-GPUs too is linted by what its Python files say.
+settings count where all that speak of an accelerator agree on TPUs. Beside settings for GPUs those
+count that somebody wrote to run on TPUs: a file called so (``trainer/tpu.yaml``), a shell line that
+starts a program there (``trainer.tpu_cores=8``). Any other project with settings for GPUs is linted
+by what its Python files say.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import re
 from typing import TYPE_CHECKING
@@ -23,14 +26,19 @@ if TYPE_CHECKING:
 #: ``accelerator: "tpu"`` of Lightning, ``distributed_type: XLA`` of Accelerate, and what programs
 #: call it themselves; ``- trainer: tpu`` chooses among Hydra's files.
 _SETTING = re.compile(
-    rb"^[ \t]*(?:- *)?(?:accelerator|accelerator_type|distributed_type|device|device_type|trainer)"
-    rb"[ \t]*:[ \t]*[\"']?(?P<value>[A-Za-z_]+)",
+    rb"^[ \t]*(?:- *)?"
+    rb"(?:(?:accelerator|accelerator_type|distributed_type|device|device_type|trainer)"
+    rb"[ \t]*:[ \t]*[\"']?(?P<value>[A-Za-z_]+)"
+    rb"|(?P<tpu>(?:num_)?tpu_(?:num_)?cores[ \t]*:[ \t]*[1-9]))",
     re.MULTILINE,
 )
-#: ``accelerate launch --tpu``, ``python xla_spawn.py --num_cores 8``, ``trainer.accelerator=tpu``.
+#: ``accelerate launch --tpu``, ``python xla_spawn.py --num_cores 8``, ``trainer.accelerator=tpu``,
+#: ``trainer.tpu_cores=8``; images of machines with TPUs for PyTorch are called ``tpu-vm-pt-2.0``.
 _LINE = re.compile(
     rb"(?:(?:accelerator|device)(?:=|[ \t]+)[\"']?(?P<value>[A-Za-z_]+)"
-    rb"|(?P<tpu>xla_spawn\.py|--tpu\b|--(?:num_)?tpu_(?:num_)?cores\b|PJRT_DEVICE=[\"']?(?:TPU|NEURON))"
+    rb"|(?P<tpu>xla_spawn\.py|--tpu\b"
+    rb"|(?:--|[+.])(?:num_)?tpu_(?:num_)?cores\b(?![ \t=]*(?:0\b|null))"
+    rb"|PJRT_DEVICE=[\"']?(?:TPU|NEURON)|XRT_TPU_CONFIG=|\btpu-vm-pt-)"
     rb"|(?P<other>CUDA_VISIBLE_DEVICES|--multi_gpu\b|--gpus\b|nvidia-smi))"
 )
 _TPU = frozenset({b"tpu", b"xla", b"neuron"})
@@ -38,16 +46,30 @@ _OTHER = frozenset(
     {b"gpu", b"cuda", b"multi_gpu", b"fsdp", b"deepspeed", b"megatron_lm", b"mps", b"npu", b"hpu",
      b"xpu", b"mlu", b"musa", b"multi_npu", b"multi_xpu", b"ddp", b"multi"}
 )  # fmt: skip
+_COMMENT = re.compile(rb"^[ \t]*#.*$", re.MULTILINE)
 #: What Accelerate calls FSDP of torch_xla too: ``xla_fsdp.yaml``.
 _FSDP = b"fsdp"
+#: ``pip install torch_xla``, ``torch-xla[tpu]==2.9`` among what a project requires.
+_REQUIRED = re.compile(rb"\btorch[-_]xla\b")
+_READ = re.compile(r"\.(?:ya?ml|sh)$|^requirements.*\.txt$")
 #: What folders of settings are called.
 _SETTINGS = re.compile(r"conf(ig)?s?$|experiments?$|hydra$")
 #: What machines are made of, and not programs: Kubernetes.
 _OF_MACHINES = b"apiVersion:"
 _MOST_FOLDERS = 200
-_MOST_FILES = 200
+_MOST_FILES = 400
+#: Of a folder of hundreds of experiments the first ones say what the others say.
+_MOST_OF_A_FOLDER = 40
 _LARGEST = 64 * 2**10
 _NOT_ENTERED = frozenset({"node_modules", "site-packages", "venv", "env", "wandb", "outputs"})
+
+
+class _Said(enum.Enum):
+    """What a setting asks for: a TPU, one where only TPUs can be meant, or another device."""
+
+    TPU = enum.auto()
+    ON_PURPOSE = enum.auto()
+    OTHER = enum.auto()
 
 
 class Launches:
@@ -64,12 +86,11 @@ class Launches:
         self._known: dict[str, bool] = {}
 
     def on_tpus(self, folder: str) -> bool:
-        """Whether the project of a folder is started on TPUs, and on nothing else."""
+        """Whether the project of a folder is started on TPUs: on purpose, or on nothing else."""
         root, marked = project_root(self._looked, os.path.realpath(folder), self._top)
         if root not in self._known:
-            said = (one for path in self._files(root, marked) for one in self._said(path))
-            # Nothing is read behind the first that asks for another device.
-            self._known[root] = next(said, False) and all(said)
+            said = {one for path in self._files(root, marked) for one in self._said(path)}
+            self._known[root] = _Said.ON_PURPOSE in said or said == {_Said.TPU}
         return self._known[root]
 
     def _files(self, root: str, marked: bool) -> Iterator[str]:
@@ -78,12 +99,13 @@ class Launches:
         Of a folder that nothing marks as a project (it may be somebody's home) only what is called
         settings is entered.
         """
-        folders, left = [root], _MOST_FILES
+        folders, count = [root], 0
         for folder in folders:  # grows while it is walked
             try:
                 entries = sorted(self._looked.entries(folder), key=lambda entry: entry.name)
             except (OSError, ValueError):
                 continue
+            found: list[str] = []
             for entry in entries:
                 if entry.name.startswith(".") or entry.is_symlink():
                     continue
@@ -91,12 +113,15 @@ class Launches:
                     entered = marked or _SETTINGS.match(entry.name)
                     if entered and entry.name not in _NOT_ENTERED and len(folders) < _MOST_FOLDERS:
                         folders.append(entry.path)
-                elif entry.name.endswith((".yaml", ".yml", ".sh")) and left:
-                    left -= 1
-                    yield join(folder, entry.name)
+                elif _READ.search(entry.name):
+                    found.append(join(folder, entry.name))
+            found.sort(key=called_for_tpus, reverse=True)
+            del found[min(_MOST_OF_A_FOLDER, _MOST_FILES - count) :]
+            count += len(found)
+            yield from found
 
-    def _said(self, path: str) -> Iterator[bool]:
-        """For each accelerator that a file asks for, whether it is a TPU."""
+    def _said(self, path: str) -> Iterator[_Said]:
+        """What each line of a file that asks for an accelerator says."""
         try:
             data = self._looked.read(path, lambda name: files.read_bytes(name, _LARGEST))
         except OSError:
@@ -104,10 +129,16 @@ class Launches:
         if _OF_MACHINES in data:
             return
         named = called_for_tpus(path)
-        for found in (_LINE if path.endswith(".sh") else _SETTING).finditer(data):
+        shell = path.endswith(".sh")
+        data = _COMMENT.sub(b"", data)
+        if _REQUIRED.search(data) or (named and not shell):
+            yield _Said.ON_PURPOSE
+        if path.endswith(".txt"):
+            return
+        for found in (_LINE if shell else _SETTING).finditer(data):
             group = found.groupdict()
             value = (group["value"] or b"").lower()
-            if value in _TPU or group.get("tpu"):
-                yield True
+            if value in _TPU or group["tpu"]:
+                yield _Said.ON_PURPOSE if named or shell else _Said.TPU
             elif group.get("other") or (value in _OTHER and not (value == _FSDP and named)):
-                yield False
+                yield _Said.OTHER
