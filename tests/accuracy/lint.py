@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xladoctor.lint import run
 from xladoctor.lint.engine import LintOptions
+from xladoctor.lint.launches import Launches
+from xladoctor.lint.looked import Looked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -201,9 +203,13 @@ def count(cases_file: Path, files: Path, *, verbose: bool = False) -> Tally:
 
 @functools.cache
 def linted(folder: Path) -> dict[Path, tuple[Finding, ...]]:
-    """What is found in the files of a commit that are there, linted together."""
+    """What is found in the files of a commit that are there, linted together.
+
+    The project's settings say what it is started on, as for the command, if they are there.
+    """
     files = sorted(file for file in folder.rglob("*") if file.suffix in {".py", ".ipynb"})
-    results = run.lint_files(files, run.Plan(LintOptions()), jobs=1)
+    on_tpus = Launches(Looked(0), str(folder)).on_tpus(str(folder))
+    results = run.lint_files(files, run.Plan(LintOptions(on_tpus=on_tpus)), jobs=1)
     return {Path(item.filename): item.result.findings for item in results}
 
 

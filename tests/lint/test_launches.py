@@ -78,6 +78,7 @@ SETTINGS = {
     "a comment": ({"a.yaml": "# accelerator: tpu\naccelerator: auto\n"}, False),
     "machines": ({"job.yaml": "apiVersion: v1\nspec:\n  accelerator: tpu\n"}, False),
     "what an environment holds": ({"venv/lib/a.yaml": HYDRA.format("tpu")}, False),
+    "a copy of a library": ({"transformers-4.2.1/run_tpu.sh": "python xla_spawn.py a.py\n"}, False),
     "hidden": ({".old/a.yaml": HYDRA.format("tpu")}, False),
     "another kind of file": ({"a.json": '{"accelerator": "tpu"}'}, False),
     "bytes": ({"a.yaml": b"\xff\xfeaccelerator: tpu\n"}, False),

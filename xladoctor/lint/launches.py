@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from xladoctor import files
+from xladoctor.lint import library
 from xladoctor.lint.folders import join, project_root
 from xladoctor.lint.words import called_for_tpus
 
@@ -53,7 +54,7 @@ _FSDP = b"fsdp"
 _REQUIRED = re.compile(rb"\btorch[-_]xla\b")
 _READ = re.compile(r"\.(?:ya?ml|sh)$|^requirements.*\.txt$")
 #: What folders of settings are called.
-_SETTINGS = re.compile(r"conf(ig)?s?$|experiments?$|hydra$")
+_SETTINGS = re.compile(r"(?:accelerate_)?conf(?:ig)?s?$|accelerate$|experiments?$|hydra$|trainer$")
 #: What machines are made of, and not programs: Kubernetes.
 _OF_MACHINES = b"apiVersion:"
 _MOST_FOLDERS = 200
@@ -110,8 +111,7 @@ class Launches:
                 if entry.name.startswith(".") or entry.is_symlink():
                     continue
                 if entry.is_dir():
-                    entered = marked or _SETTINGS.match(entry.name)
-                    if entered and entry.name not in _NOT_ENTERED and len(folders) < _MOST_FOLDERS:
+                    if self._is_entered(entry.name, marked) and len(folders) < _MOST_FOLDERS:
                         folders.append(entry.path)
                 elif _READ.search(entry.name):
                     found.append(join(folder, entry.name))
@@ -119,6 +119,13 @@ class Launches:
             del found[min(_MOST_OF_A_FOLDER, _MOST_FILES - count) :]
             count += len(found)
             yield from found
+
+    @staticmethod
+    def _is_entered(name: str, marked: bool) -> bool:
+        """Whether a folder may hold settings of the project: no copy of a library of others."""
+        if name in _NOT_ENTERED or name.partition("-")[0] in library.installed():
+            return bool(_SETTINGS.match(name))  # ``accelerate`` may be either
+        return marked or bool(_SETTINGS.match(name))
 
     def _said(self, path: str) -> Iterator[_Said]:
         """What each line of a file that asks for an accelerator says."""
