@@ -23,13 +23,13 @@ from xladoctor.lint.model.kept import NOTHING_KEPT, Kept, kept_by
 from xladoctor.lint.model.knowledge import LOADERS
 from xladoctor.lint.model.linked_names import LinkedNames
 from xladoctor.lint.model.names import Names
+from xladoctor.lint.model.only_asks import only_asks
 from xladoctor.lint.model.parsing import parsed
 from xladoctor.lint.model.purpose import (
     TRAINER_PACKAGES,
     derived_frameworks,
     found_members,
     names_xla,
-    only_asks,
     own_trainers,
     spmd_is_on,
     used_frameworks,
@@ -154,7 +154,7 @@ class Part:
 
     @functools.cached_property
     def only_asks(self) -> bool:
-        """Whether it has torch_xla for tensors that others put on an XLA device alone."""
+        """Whether it asks for torch_xla, and nothing says that it is run on XLA devices."""
         return only_asks(self.tree, self.names)
 
     @functools.cached_property

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import ignite
 from xladoctor.lint.model.asked_cores import CORES, asks_for_cores, asks_for_others
-from xladoctor.lint.model.dotted import imported, is_name, string
+from xladoctor.lint.model.dotted import string
 from xladoctor.lint.model.frameworks import HELD_TRAINERS, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
@@ -94,7 +94,7 @@ def found_members(
         return frozenset({target} if concerned else ())
     found = set(family.of_imports(imported))
     if family.TORCH_XLA not in found and (
-        _frameworks_on_xla(tree, names, roots)
+        frameworks_on_xla(tree, names, roots)
         or (meant_for_tpus and _runs_where_started(tree, names, roots))
     ):
         found.add(family.TORCH_XLA)
@@ -112,40 +112,6 @@ def found_members(
 def names_xla(literal: cst.SimpleString) -> bool:
     """Whether a text is an XLA device by its name: ``device = "xla"``."""
     return _XLA.match(literal.value) is not None
-
-
-def only_asks(tree: Tree, names: Names) -> bool:
-    """Whether a file has torch_xla for tensors that others put on an XLA device, and for nothing.
-
-    Such files come with libraries: they ask whether torch_xla is there, or for the number of a
-    tensor of such a device. Others only count their Trainer's devices of each kind, as everybody
-    who once asked for the number of steps did. What imports them is for XLA devices no more than
-    before.
-    """
-    imports = [node for node in tree.imports if any(map(_of_torch_xla, imported(node)))]
-    if not imports and any(map(_counts_cores, tree.by_type.get(cst.Attribute, ()))):
-        roots = {name.partition(".")[0] for name in names.imported()}
-        return not _frameworks_on_xla(tree, names, roots, counted=False)
-    if not imports or any(tree.function_of(node) is None for node in imports):
-        return False
-    calls = [call for call in tree.calls if _of_torch_xla(names.resolve(call.func) or "")]
-    return all(_is_looked_up(tree, names, call) for call in calls)
-
-
-def _of_torch_xla(name: str) -> bool:
-    return name.partition(".")[0] == "torch_xla"
-
-
-def _is_looked_up(tree: Tree, names: Names, call: cst.Call) -> bool:
-    """``_ = xm.xla_device()`` to see whether there is one, and private names."""
-    if any(part.startswith("_") for part in (names.resolve(call.func) or "").split(".")):
-        return True
-    parent = tree.parents[call]
-    unused = isinstance(parent, cst.Assign) and all(
-        is_name(target.target, "_") for target in parent.targets
-    )
-    tried = any(isinstance(node, cst.Try) for node in tree.ancestors(call))
-    return tried and (unused or isinstance(parent, cst.Expr))
 
 
 def _wraps_xla(tree: Tree, names: Names) -> bool:
@@ -228,7 +194,7 @@ def _runs_where_started(tree: Tree, names: Names, roots: set[str]) -> bool:
     return bool(roots & _TRAIN_TORCH and used_frameworks(tree, names))
 
 
-def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str], *, counted: bool = True) -> bool:
+def frameworks_on_xla(tree: Tree, names: Names, roots: set[str], *, counted: bool = True) -> bool:
     """Whether a file imports a framework and asks it for TPU cores, which means torch_xla.
 
     Also if it asks how many its Trainer has (``counted``).
@@ -255,7 +221,7 @@ def _frameworks_on_xla(tree: Tree, names: Names, roots: set[str], *, counted: bo
     ):
         return True
     attributes = tree.by_type.get(cst.Attribute, ())
-    if any(_is_of_lightning(one) and (counted or not _counts_cores(one)) for one in attributes):
+    if any(_is_of_lightning(one) and (counted or not counts_cores(one)) for one in attributes):
         return True
     if any(_TPU_LAUNCH.search(text) for text in _usage(tree)):
         return True
@@ -293,7 +259,7 @@ def _is_of_lightning(node: cst.CSTNode) -> bool:
     )
 
 
-def _counts_cores(node: cst.CSTNode) -> bool:
+def counts_cores(node: cst.CSTNode) -> bool:
     """``self.trainer.tpu_cores``, beside ``num_gpus`` and ``num_processes``."""
     if not isinstance(node, cst.Attribute) or node.attr.value != "tpu_cores":
         return False
