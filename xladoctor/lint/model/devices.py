@@ -351,7 +351,7 @@ class Devices:
         bound = {x for x in moves | needs if not self._believes(x) and not self._serves_xla(x)}
         found = {x for x in moves | takes if x in moves or not self._believes(x)}
         # Also of what is believed for the class alone that it is built on.
-        found |= {*gpu_programs.trains_elsewhere(tree)}
+        found |= {*gpu_programs.trains_elsewhere(tree), *gpu_scripts.stays_on_cpu(tree, names)}
         placed = placed_on_gpus(tree, names, self._is_of_xla)
         helped = gpu_programs.with_helpers(
             {x for x in found if not self._serves_xla(x)} | bound | over | placed,
@@ -382,7 +382,10 @@ class Devices:
         return _strongest([self._said(node), *self._tried(node)]) is None
 
     def _serves_xla(self, module: cst.Module) -> bool:
-        """Whether a file imports torch_xla or has a word of XLA in its names and texts."""
+        """Whether a file imports torch_xla or has a word of XLA in its names and texts.
+
+        What a file is called that it takes a helper from says nothing: ``train_tpu``.
+        """
         if module in self._optional:
             return True
         if self._worded is None:
@@ -390,9 +393,18 @@ class Devices:
             self._worded = {
                 self._tree.module_of(node)
                 for node in nodes
-                if isinstance(node, cst.Name | cst.SimpleString) and words(node.value) & XLA_WORDS
+                if isinstance(node, cst.Name | cst.SimpleString)
+                and words(node.value) & XLA_WORDS
+                and not self._is_path(node)
             }
         return module in self._worded
+
+    def _is_path(self, node: cst.CSTNode) -> bool:
+        """Whether a name is of the path of a module that is imported from."""
+        above = self._tree.parents.get(node)
+        while isinstance(above, cst.Attribute):
+            node, above = above, self._tree.parents.get(above)
+        return isinstance(above, cst.ImportFrom) and above.module is node
 
     def imports_torch_xla(self, module: cst.Module) -> bool:
         """Whether a module imports torch_xla itself, whatever the condition."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import libcst as cst
 
 from xladoctor.lint.model import gpu_programs
-from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.dotted import imported, last_name, text_of
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trials import asks_for_script
 from xladoctor.lint.words import XLA_WORDS, words
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
+#: What has devices of its own choice beside those that a script names.
+_FRAMEWORKS = frozenset(
+    {"accelerate", "ignite", "lightning", "lightning_fabric", "pytorch_lightning", "transformers"}
+)
 _Defined: TypeAlias = "cst.FunctionDef | cst.ClassDef"
 
 
@@ -101,6 +105,40 @@ def moves_if_asked(
     others = {tree.module_of(call) for call in tree.calls if found and _names_device(call)}
     scripts = _scripts(tree) if found else frozenset()
     return frozenset(x for x, alone in found.items() if alone and x in scripts and x not in others)
+
+
+def stays_on_cpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Module]:
+    """The scripts that make one device, the CPU: ``self.device = torch.device("cpu")``.
+
+    Args:
+        tree: The files.
+        names: What their names are bound to.
+    """
+    found: dict[cst.Module, bool] = {}
+    for line in tree.nodes(cst.Assign, cst.AnnAssign):
+        assert isinstance(line, cst.Assign | cst.AnnAssign)
+        targets = (
+            [x.target for x in line.targets] if isinstance(line, cst.Assign) else [line.target]
+        )
+        if any(last_name(target) == "device" for target in targets):
+            module = tree.module_of(line)
+            found[module] = found.get(module, True) and _is_cpu(line.value, names)
+    for node in tree.nodes(cst.Param):
+        assert isinstance(node, cst.Param)
+        if node.name.value == "device":  # whoever calls it chooses
+            found[tree.module_of(node)] = False
+    for node in tree.imports if found else ():
+        if _FRAMEWORKS & {name.partition(".")[0] for name in imported(node)}:
+            found[tree.module_of(node)] = False  # it chooses for what it is given
+    scripts = _scripts(tree) if found else frozenset()
+    yield from (module for module, alone in found.items() if alone and module in scripts)
+
+
+def _is_cpu(node: cst.BaseExpression | None, names: Names | LinkedNames) -> bool:
+    """``torch.device("cpu")``, or the text alone."""
+    if isinstance(node, cst.Call) and node.args and names.resolve(node.func) == "torch.device":
+        node = node.args[0].value
+    return text_of(node) == "cpu"
 
 
 def _names_device(call: cst.Call) -> bool:
