@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import typing
 
 import pytest
 
@@ -835,6 +836,16 @@ def test_metrics_of_several_classes_read_labels_and_not_scores():
     """
     printed = _printed(program)
     assert printed.split() == ["False", "True", "True"]
+
+
+@pytest.mark.xla
+def test_keys_of_today_are_those_that_the_functions_say():
+    pytest.importorskip("torch_xla")
+    for row in catalogue.table("api")["key"]:
+        module, _, name = row["of"].rpartition(".")
+        returned = typing.get_type_hints(getattr(importlib.import_module(module), name))["return"]
+        assert set(row["new"]) <= set(returned.__annotations__)
+        assert row["old"] not in returned.__annotations__
 
 
 @pytest.mark.xla

@@ -52,7 +52,9 @@ _COMMENT = re.compile(rb"^[ \t]*#.*$", re.MULTILINE)
 _FSDP = b"fsdp"
 #: ``pip install torch_xla``, ``torch-xla[tpu]==2.9`` among what a project requires.
 _REQUIRED = re.compile(rb"\btorch[-_]xla\b")
-_READ = re.compile(r"\.(?:ya?ml|sh)$|^requirements.*\.txt$")
+_REQUIRES = re.compile(r"^(?:requirements.*\.txt|pyproject\.toml|setup\.(?:py|cfg))$")
+_SHELL = re.compile(r"\.sh$|^(?:Makefile|Dockerfile.*)$")
+_YAML = re.compile(r"\.ya?ml$")
 #: What folders of settings are called.
 _SETTINGS = re.compile(r"(?:accelerate_)?conf(?:ig)?s?$|accelerate$|experiments?$|hydra$|trainer$")
 #: What machines are made of, and not programs: Kubernetes.
@@ -95,7 +97,7 @@ class Launches:
         return self._known[root]
 
     def _files(self, root: str, marked: bool) -> Iterator[str]:
-        """The YAML files and shell scripts of a project, those of its outer folders first.
+        """What a project has of settings, scripts and requirements, its outer folders first.
 
         Of a folder that nothing marks as a project (it may be somebody's home) only what is called
         settings is entered.
@@ -113,7 +115,7 @@ class Launches:
                 if entry.is_dir():
                     if self._is_entered(entry.name, marked) and len(folders) < _MOST_FOLDERS:
                         folders.append(entry.path)
-                elif _READ.search(entry.name):
+                elif any(one.search(entry.name) for one in (_YAML, _SHELL, _REQUIRES)):
                     found.append(join(folder, entry.name))
             found.sort(key=called_for_tpus, reverse=True)
             del found[min(_MOST_OF_A_FOLDER, _MOST_FILES - count) :]
@@ -135,12 +137,12 @@ class Launches:
             return
         if _OF_MACHINES in data:
             return
-        named = called_for_tpus(path)
-        shell = path.endswith(".sh")
+        name = os.path.basename(path)  # noqa: PTH119
+        named, shell = called_for_tpus(name), _SHELL.search(name) is not None
         data = _COMMENT.sub(b"", data)
-        if _REQUIRED.search(data) or (named and not shell):
+        if _REQUIRED.search(data) or (named and _YAML.search(name)):
             yield _Said.ON_PURPOSE
-        if path.endswith(".txt"):
+        if _REQUIRES.search(name):
             return
         for found in (_LINE if shell else _SETTING).finditer(data):
             group = found.groupdict()

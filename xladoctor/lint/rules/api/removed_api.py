@@ -12,6 +12,7 @@ from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import import_fix, imported, never_reached, replacement_fix, uses
 from xladoctor.lint.rules._lost_backends import lost_backends
+from xladoctor.lint.rules._lost_keys import lost_keys
 from xladoctor.lint.rules._never_imported import never_imported
 from xladoctor.lint.rules._numbered_batches import numbered_batches
 from xladoctor.lint.rules._old_iterators import old_iterators
@@ -40,6 +41,7 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
     yield from unknown_members(model)
     yield from unwrapped_modules(model)
     yield from renamed_metrics(model)
+    yield from lost_keys(model)
     yield from numbered_batches(model)
     yield from old_iterators(model)
     reported: set[str] = set()
