@@ -112,6 +112,18 @@ def test_of_a_folder_that_is_no_project_only_settings_are_entered(tmp_path):
     assert Launches(Looked(0), str(tmp_path)).on_tpus(str(tmp_path))
 
 
+def test_what_is_written_for_a_part_of_a_project_says_nothing_of_the_others(tmp_path):
+    script = "python a.py --accelerator tpu\n"
+    write(tmp_path, {".git/HEAD": "", "text/docker/run.sh": script, "images/a.sh": "nvidia-smi\n"})
+    write(tmp_path, {"text/net.py": MODULE, "images/net.py": MODULE})
+    found = Launches(Looked(0), str(tmp_path))
+    assert found.on_tpus(str(tmp_path / "text"))
+    assert not found.on_tpus(str(tmp_path / "images"))
+    assert not found.on_tpus(str(tmp_path))
+    write(tmp_path, {"scripts/install.sh": "pip install torch_xla\n"})
+    assert Launches(Looked(0), str(tmp_path)).on_tpus(str(tmp_path / "images"))
+
+
 def lint(capsys, *given):
     assert main(["lint", *map(str, given), "--output-format", "json"]) in {0, 1}
     return {item["code"] for item in json.loads(capsys.readouterr().out)}

@@ -57,6 +57,11 @@ _SHELL = re.compile(r"\.sh$|^(?:Makefile|Dockerfile.*)$")
 _YAML = re.compile(r"\.ya?ml$")
 #: What folders of settings are called.
 _SETTINGS = re.compile(r"(?:accelerate_)?conf(?:ig)?s?$|accelerate$|experiments?$|hydra$|trainer$")
+#: Folders that serve, with all in them, the one that they stand in.
+_ASIDE = re.compile(
+    _SETTINGS.pattern + r"|(?:\w*[-_])?scripts?$|bash$|sh$|docker(?:files?)?$|env(?:ironment)?s?$"
+    r"|requirements$|setup$|tpus?$"
+)
 #: What machines are made of, and not programs: Kubernetes.
 _OF_MACHINES = b"apiVersion:"
 _MOST_FOLDERS = 200
@@ -86,15 +91,30 @@ class Launches:
     def __init__(self, looked: Looked, top: str) -> None:
         self._looked = looked
         self._top = os.path.realpath(top)
-        self._known: dict[str, bool] = {}
+        self._known: dict[str, tuple[bool, frozenset[str]]] = {}
 
     def on_tpus(self, folder: str) -> bool:
-        """Whether the project of a folder is started on TPUs: on purpose, or on nothing else."""
-        root, marked = project_root(self._looked, os.path.realpath(folder), self._top)
+        """Whether the programs of a folder are started on TPUs: on purpose, or on nothing else."""
+        folder = os.path.realpath(folder)
+        root, marked = project_root(self._looked, folder, self._top)
         if root not in self._known:
-            said = {one for path in self._files(root, marked) for one in self._said(path)}
-            self._known[root] = _Said.ON_PURPOSE in said or said == {_Said.TPU}
-        return self._known[root]
+            self._known[root] = self._of_project(root, marked)
+        alone, places = self._known[root]
+        return alone or any(f"{folder}{os.sep}".startswith(f"{one}{os.sep}") for one in places)
+
+    def _of_project(self, root: str, marked: bool) -> tuple[bool, frozenset[str]]:
+        """Whether all settings of a project agree on TPUs, and where somebody wrote some for TPUs.
+
+        Those of a part (``images/configs/tpu.yaml``) say nothing of the others beside it.
+        """
+        found: set[_Said] = set()
+        places: set[str] = set()
+        for path in self._files(root, marked):
+            said = set(self._said(path))
+            found |= said
+            if _Said.ON_PURPOSE in said:
+                places.add(_serves(os.path.dirname(path), root))  # noqa: PTH120
+        return found == {_Said.TPU}, frozenset(places)
 
     def _files(self, root: str, marked: bool) -> Iterator[str]:
         """What a project has of settings, scripts and requirements, its outer folders first.
@@ -151,3 +171,10 @@ class Launches:
                 yield _Said.ON_PURPOSE if named or shell else _Said.TPU
             elif group.get("other") or (value in _OTHER and not (value == _FSDP and named)):
                 yield _Said.OTHER
+
+
+def _serves(folder: str, root: str) -> str:
+    """The part of a project that what stands in a folder is for: "app" of "app/conf/trainer"."""
+    parts = folder[len(root) :].split(os.sep)
+    aside = next((n for n, part in enumerate(parts) if _ASIDE.match(part)), len(parts))
+    return root + os.sep.join(parts[:aside])
