@@ -175,6 +175,6 @@ class Launches:
 
 def _serves(folder: str, root: str) -> str:
     """The part of a project that what stands in a folder is for: "app" of "app/conf/trainer"."""
-    parts = folder[len(root) :].split(os.sep)
+    parts = folder[len(root) :].split(os.sep)  # noqa: PTH206
     aside = next((n for n, part in enumerate(parts) if _ASIDE.match(part)), len(parts))
-    return root + os.sep.join(parts[:aside])
+    return root + os.sep.join(parts[:aside])  # noqa: PTH118
