@@ -58,6 +58,11 @@ class Kind(enum.Enum):
     # Each is itself alone: Enum's own, by name and in Python, is asked millions of times.
     __hash__ = object.__hash__
 
+    @property
+    def uploads(self) -> bool:
+        """Whether it is a loader of torch_xla, which moves batches to the device itself."""
+        return self is Kind.DEVICE_LOADER or self is Kind.PARALLEL_LOADER
+
 
 @made_often(frozen=True, slots=True)
 class Instance:

@@ -143,7 +143,7 @@ def _uploads_of_arrays(model: FileModel) -> Iterator[CallSite]:
 def _is_fetched(model: FileModel, data: cst.BaseExpression) -> bool:
     """``torch.tensor(ids, device=device)`` of what the loop has fetched in this turn."""
     loop = model.hot_loop(data)
-    if loop is None or loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}:
+    if loop is None or loop.iterates.kind.uploads:
         return False
     if model.value(data).kind not in {Kind.UNKNOWN, Kind.CONTAINER}:
         return False
@@ -233,7 +233,7 @@ def _in_loop(model: FileModel, loop: Loop, move: CallSite) -> CallSite:
 def _over_plain(loop: Loop) -> bool:
     """A loop over a plain loader, though others of the program go over device loaders."""
     kinds = {loop.iterates.kind, *(road.kind for road in loop.iterates.roads)}
-    return Kind.LOADER in kinds and not kinds & {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}
+    return Kind.LOADER in kinds and not any(kind.uploads for kind in kinds)
 
 
 def _is_fed(model: FileModel, loop: Loop) -> bool:

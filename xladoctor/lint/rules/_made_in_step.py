@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model import LoopKind
 from xladoctor.lint.reading import processed
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 from xladoctor.lint.rules._tokenized import goes_to_device, tokenizes
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import FileModel, Problem
 
-_UPLOADS = frozenset({Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER})
-
 
 def made_in_step(model: FileModel) -> Iterator[Problem]:
     """``tokenizer(texts, return_tensors="pt").to(device)`` in steps over a device loader."""
@@ -24,7 +22,7 @@ def made_in_step(model: FileModel) -> Iterator[Problem]:
             continue
         pictures = bool(processed(call))
         loop = costly_loop(model, call.node) if pictures or tokenizes(model, call) else None
-        if loop is None or loop.kind is not LoopKind.STEP or loop.iterates.kind not in _UPLOADS:
+        if loop is None or loop.kind is not LoopKind.STEP or not loop.iterates.kind.uploads:
             continue
         if not goes_to_device(model, call.node):
             continue

@@ -69,7 +69,7 @@ def _maker(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
     """The call of torch_xla that has certainly made what an expression holds."""
     value = model.value(node)
     made = value.origin
-    if value.kind not in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER} or not value.certain:
+    if not value.kind.uploads or not value.certain:
         return None
     if not isinstance(made, cst.Call) or not (model.name(made.func) or "").startswith(_MAKERS):
         return None

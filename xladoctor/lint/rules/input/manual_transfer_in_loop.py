@@ -55,7 +55,7 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
             continue
         if led and not over_own_loader(model, loop):
             continue
-        loads = loop.iterates.kind in {Kind.DEVICE_LOADER, Kind.PARALLEL_LOADER}
+        loads = loop.iterates.kind.uploads
         found: list[Problem] = []
         if loads or _by_device_loader(model, loop):
             pass
