@@ -60,6 +60,10 @@ SETTINGS = {
     "settings that are called so": ({"conf/tpu.yml": "batch: 8\n", "a.sh": "nvidia-smi\n"}, True),
     "what is installed": ({"setup.sh": "pip install torch-xla[tpu]\n", "a.sh": "--gpus 8\n"}, True),
     "what is required": ({"requirements_tpu.txt": "torch_xla==2.9\n", "a.sh": "--gpus 8\n"}, True),
+    "all that was installed": (
+        {"requirements.txt": "a==1\n" * 200 + "torch-xla==2.9\n", "a.sh": "nvidia-smi\n"},
+        False,
+    ),
     "an extra": ({"setup.py": "extras = {'tpu': ['torch_xla']}\n", "a.sh": "--gpus 8\n"}, True),
     "how an image is made": ({"Dockerfile": "RUN pip install torch-xla\n"}, True),
     "what make runs": ({"Makefile": "train:\n\tpython a.py --accelerator tpu\n"}, True),

@@ -52,6 +52,8 @@ _COMMENT = re.compile(rb"^[ \t]*#.*$", re.MULTILINE)
 _FSDP = b"fsdp"
 #: ``pip install torch_xla``, ``torch-xla[tpu]==2.9`` among what a project requires.
 _REQUIRED = re.compile(rb"\btorch[-_]xla\b")
+#: ``pip freeze`` in a notebook of Colab lists hundreds of packages, torch_xla among them.
+_LONGEST = 100
 _REQUIRES = re.compile(r"^(?:requirements.*\.txt|pyproject\.toml|setup\.(?:py|cfg))$")
 _SHELL = re.compile(r"\.sh$|^(?:Makefile|Dockerfile.*)$")
 _YAML = re.compile(r"\.ya?ml$")
@@ -160,7 +162,8 @@ class Launches:
         name = os.path.basename(path)  # noqa: PTH119
         named, shell = called_for_tpus(name), _SHELL.search(name) is not None
         data = _COMMENT.sub(b"", data)
-        if _REQUIRED.search(data) or (named and _YAML.search(name)):
+        frozen = data.count(b"\n") > _LONGEST and not named
+        if (_REQUIRED.search(data) and not frozen) or (named and _YAML.search(name)):
             yield _Said.ON_PURPOSE
         if _REQUIRES.search(name):
             return
