@@ -162,7 +162,7 @@ class Launches:
         name = os.path.basename(path)  # noqa: PTH119
         named, shell = called_for_tpus(name), _SHELL.search(name) is not None
         data = _COMMENT.sub(b"", data)
-        frozen = data.count(b"\n") > _LONGEST and not named
+        frozen = not named and not shell and data.count(b"\n") > _LONGEST
         if (_REQUIRED.search(data) and not frozen) or (named and _YAML.search(name)):
             yield _Said.ON_PURPOSE
         if _REQUIRES.search(name):
