@@ -208,8 +208,8 @@ def linted(folder: Path) -> dict[Path, tuple[Finding, ...]]:
     The project's settings say what it is started on, as for the command, if they are there.
     """
     files = sorted(file for file in folder.rglob("*") if file.suffix in {".py", ".ipynb"})
-    on_tpus = Launches(Looked(0), str(folder)).on_tpus(str(folder))
-    results = run.lint_files(files, run.Plan(LintOptions(on_tpus=on_tpus)), jobs=1)
+    started = Launches(Looked(0), str(folder)).of(str(folder))
+    results = run.lint_files(files, run.Plan(LintOptions(started=started)), jobs=1)
     return {Path(item.filename): item.result.findings for item in results}
 
 

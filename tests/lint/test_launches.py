@@ -105,15 +105,15 @@ def test_settings_that_agree_on_tpus_count(case, tmp_path):
     files, said = SETTINGS[case]
     write(tmp_path, {"requirements.txt": "lightning\n", "src/net.py": MODULE, **files})
     found = Launches(Looked(0), str(tmp_path))
-    assert found.on_tpus(str(tmp_path / "src")) is said
-    assert found.on_tpus(str(tmp_path)) is said
+    assert found.of(str(tmp_path / "src")).on_tpus is said
+    assert found.of(str(tmp_path)).on_tpus is said
 
 
 def test_of_a_folder_that_is_no_project_only_settings_are_entered(tmp_path):
     write(tmp_path, {"net.py": MODULE, "other/a.yaml": HYDRA.format("tpu")})
-    assert not Launches(Looked(0), str(tmp_path)).on_tpus(str(tmp_path))
+    assert not Launches(Looked(0), str(tmp_path)).of(str(tmp_path)).on_tpus
     write(tmp_path, {"configs/a.yaml": HYDRA.format("tpu")})
-    assert Launches(Looked(0), str(tmp_path)).on_tpus(str(tmp_path))
+    assert Launches(Looked(0), str(tmp_path)).of(str(tmp_path)).on_tpus
 
 
 def test_what_is_written_for_a_part_of_a_project_says_nothing_of_the_others(tmp_path):
@@ -121,11 +121,11 @@ def test_what_is_written_for_a_part_of_a_project_says_nothing_of_the_others(tmp_
     write(tmp_path, {".git/HEAD": "", "text/docker/run.sh": script, "images/a.sh": "nvidia-smi\n"})
     write(tmp_path, {"text/net.py": MODULE, "images/net.py": MODULE})
     found = Launches(Looked(0), str(tmp_path))
-    assert found.on_tpus(str(tmp_path / "text"))
-    assert not found.on_tpus(str(tmp_path / "images"))
-    assert not found.on_tpus(str(tmp_path))
+    assert found.of(str(tmp_path / "text")).on_tpus
+    assert not found.of(str(tmp_path / "images")).on_tpus
+    assert not found.of(str(tmp_path)).on_tpus
     write(tmp_path, {"scripts/install.sh": "pip install torch_xla\n"})
-    assert Launches(Looked(0), str(tmp_path)).on_tpus(str(tmp_path / "images"))
+    assert Launches(Looked(0), str(tmp_path)).of(str(tmp_path / "images")).on_tpus
 
 
 def lint(capsys, *given):
@@ -165,3 +165,106 @@ def test_a_file_that_asks_for_gpus_itself_is_for_gpus(capsys, tmp_path):
     script = MODULE + 'L.Trainer(accelerator="gpu").fit(Net())\n'
     write(tmp_path, {"pyproject.toml": "", "a.yaml": HYDRA.format("tpu"), "net.py": script})
     assert lint(capsys, tmp_path) == set()
+
+
+COUNTED = {
+    "a number": ({"conf/tpu.yaml": HYDRA.format("tpu")}, True),
+    "one": ({"conf/tpu.yaml": "accelerator: tpu\ndevices: 1\n"}, False),
+    "all": ({"conf/tpu.yaml": "accelerator: tpu\ntpus: -1\n"}, True),
+    "auto": ({"conf/tpu.yaml": 'accelerator: tpu\ndevices: "auto"\n'}, True),
+    "nothing": ({"conf/tpu.yaml": "accelerator: tpu\n"}, True),
+    "one of another file": (
+        {"conf/default.yaml": "devices: 1\n", "conf/tpu.yaml": "accelerator: tpu\n"},
+        False,
+    ),
+    "one for GPUs": (
+        {"conf/gpu.yaml": "accelerator: gpu\ndevices: 1\n", "conf/tpu.yaml": HYDRA.format("tpu")},
+        True,
+    ),
+    "a line": ({"run.sh": "python fit.py trainer.accelerator=tpu trainer.devices=8\n"}, True),
+    "a line for one": ({"run.sh": "a.py trainer.accelerator=tpu trainer.devices=1\n"}, False),
+    "a comment": ({"conf/tpu.yaml": "accelerator: tpu\ndevices: 1\n# devices: 8\n"}, False),
+    "no TPUs": ({"conf/gpu.yaml": HYDRA.format("gpu")}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COUNTED)
+def test_settings_say_how_many_cores_there_are(case, tmp_path):
+    files, several = COUNTED[case]
+    write(tmp_path, {"requirements.txt": "lightning\n", **files})
+    assert Launches(Looked(0), str(tmp_path)).of(str(tmp_path)).several is several
+
+
+@pytest.mark.parametrize(
+    ("files", "others"),
+    [
+        ({"conf/trainer.yaml": HYDRA.format("tpu")}, False),
+        ({"run.sh": "python xla_spawn.py --num_cores 8 a.py\n"}, False),
+        ({"conf/trainer/tpu.yaml": HYDRA.format("tpu")}, True),
+        ({"run.sh": "python a.py --gpus 2\npython a.py +trainer.tpu_cores=8\n"}, True),
+    ],
+)
+def test_settings_say_whether_there_are_other_devices_too(files, others, tmp_path):
+    write(tmp_path, {"requirements.txt": "lightning\n", **files})
+    assert Launches(Looked(0), str(tmp_path)).of(str(tmp_path)).on_others is others
+
+
+EVALUATED = MODULE + """\
+
+    def validation_step(self, batch, batch_idx):
+        x, y = batch
+        {logged}
+        with open("scores.txt", "a") as file:
+            file.write("one more")
+"""  # fmt: skip
+LOSS = "nn.functional.cross_entropy(self.layer(x), y)"
+LOGGED = [
+    f'self.log("val_loss", {LOSS})',
+    f'scores = {{"val_loss": {LOSS}}}\n        self.log_dict(scores, on_epoch=True)',
+    "self.log_dict(self.scores(self.layer(x).argmax(1), y))",
+]
+
+
+@pytest.mark.parametrize("logged", LOGGED)
+@pytest.mark.parametrize(
+    ("settings", "script", "several"),
+    [
+        (HYDRA.format("tpu"), "", True),
+        ("accelerator: tpu\ndevices: 1\n", "", False),
+        (HYDRA.format("tpu"), "L.Trainer(accelerator='tpu', devices=1).fit(Net())\n", False),
+        (HYDRA.format("gpu"), "", False),
+    ],
+)
+def test_a_trainer_made_of_settings_has_several_cores(
+    logged, settings, script, several, capsys, tmp_path
+):
+    text = EVALUATED.replace("{logged}", logged) + script
+    write(tmp_path, {"pyproject.toml": "", "conf/trainer.yaml": settings, "net.py": text})
+    told = lint(capsys, tmp_path) & {"XLA406", "XLA427"}
+    assert told == ({"XLA406", "XLA427"} if several else set())
+
+
+DATA = """\
+import lightning as L
+from torch.utils.data import DataLoader
+
+class Pages(L.LightningDataModule):
+    def train_dataloader(self):
+        return DataLoader(self.pages, 32, pin_memory=True, num_workers=4, drop_last=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"conf/trainer.yaml": HYDRA.format("tpu")}, True),
+        ({"conf/trainer/tpu.yaml": HYDRA.format("tpu")}, False),
+        (
+            {f"conf/trainer/{one}.yaml": HYDRA.format(one) for one in ("tpu", "gpu")},
+            False,
+        ),
+    ],
+)
+def test_data_for_any_device_may_be_pinned(files, told, capsys, tmp_path):
+    write(tmp_path, {"pyproject.toml": "", "pages.py": DATA, **files})
+    assert ("XLA718" in lint(capsys, tmp_path)) is told

@@ -173,8 +173,8 @@ class _Told:
 
     def of(self, plan: Plan, folder: str) -> Plan:
         """A plan for the files of a folder, with what is said of them."""
-        pins, on_tpus = self._pins.of(folder), self._launches.on_tpus(folder)
-        options = dataclasses.replace(plan.options, pins=pins, on_tpus=on_tpus)
+        pins, started = self._pins.of(folder), self._launches.of(folder)
+        options = dataclasses.replace(plan.options, pins=pins, started=started)
         return dataclasses.replace(plan, options=options)
 
 

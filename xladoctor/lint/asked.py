@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor import catalogue
 from xladoctor.lint import looked
+from xladoctor.lint.started import NOT_SAID, Started
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +42,7 @@ class LintOptions:
         device: The member of the family of devices that files are for (``lint/family``); "" to
             tell by their imports and devices.
         pins: What the project's requirements allow of frameworks (see ``lint/pins``).
-        on_tpus: Whether the project's settings start its programs on TPUs (see ``lint/launches``).
+        started: What the project's settings start its programs on (see ``lint/launches``).
     """
 
     codes: frozenset[str] | None = None
@@ -49,7 +50,7 @@ class LintOptions:
     library: str = ""
     device: str = ""
     pins: tuple[Pin, ...] = ()
-    on_tpus: bool = False
+    started: Started = NOT_SAID
 
     def asks(self, code: str) -> bool:
         """Whether a rule is to be run."""

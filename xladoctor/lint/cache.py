@@ -74,7 +74,7 @@ class Cache:
                 *options[name].target,
                 options[name].library,
                 options[name].device,
-                options[name].on_tpus,
+                *dataclasses.astuple(options[name].started),
             ]
             for name in group.given
         ]

@@ -125,8 +125,8 @@ def _results(
 def _part(member: Member, *, linked: bool) -> Part | Result:
     """What is known of a source by itself, or what was found instead."""
     source = member.source
-    pins, on_tpus = member.options.pins, member.options.on_tpus
-    unit = Unit(source.text, source.filename, source.shell, member.imports, pins, on_tpus)
+    pins, started = member.options.pins, member.options.started
+    unit = Unit(source.text, source.filename, source.shell, member.imports, pins, started)
     return _guarded(source, lambda: Part(unit, member.options.device, linked=linked))
 
 

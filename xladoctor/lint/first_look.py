@@ -85,7 +85,7 @@ def concerns_us(member: Member) -> bool:
     source = member.source
     if member.options.device or source.shell or may_concern_us(source.text):
         return True
-    meant = member.options.on_tpus or called_for_tpus(source.filename)
+    meant = member.options.started.on_tpus or called_for_tpus(source.filename)
     return meant and BINDS.search(source.text) is not None
 
 

@@ -151,7 +151,7 @@ class _Lines:
 def program_of(script: str, plan: Plan) -> Program:
     """The program that begins with a script."""
     neighbours = _neighbours(script)
-    on_tpus = neighbours if plan.options.on_tpus else ()
+    on_tpus = neighbours if plan.options.started.on_tpus else ()
     found = linking.groups(neighbours, on_tpus=on_tpus)
     [group] = [item for item in found if script in item.names]
     names = [script]

@@ -4,7 +4,8 @@ Programs that Hydra, LightningCLI or ``accelerate launch`` configure never name 
 settings count where all that speak of an accelerator agree on TPUs. Beside settings for GPUs those
 count that somebody wrote to run on TPUs: a file called so (``trainer/tpu.yaml``), a shell line that
 starts a program there (``trainer.tpu_cores=8``). Any other project with settings for GPUs is linted
-by what its Python files say.
+by what its Python files say. How many cores they start counts too: those of the files that ask for
+TPUs, or else of all; Lightning takes all cores that there are if nobody says how many.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from __future__ import annotations
 import enum
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xladoctor import files
 from xladoctor.lint import library
 from xladoctor.lint.folders import join, project_root
+from xladoctor.lint.started import Started
 from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.looked import Looked
 
@@ -41,6 +43,12 @@ _LINE = re.compile(
     rb"|(?:--|[+.])(?:num_)?tpu_(?:num_)?cores\b(?![ \t=]*(?:0\b|null))"
     rb"|PJRT_DEVICE=[\"']?(?:TPU|NEURON)|XRT_TPU_CONFIG=|\btpu-vm-pt-)"
     rb"|(?P<other>CUDA_VISIBLE_DEVICES|--multi_gpu\b|--gpus\b|nvidia-smi))"
+)
+#: ``devices: 8``, ``tpus: -1``, ``trainer.devices=8``, ``--num_cores 8``.
+_CORES = re.compile(
+    rb"(?:^|[-+.\s])(?:devices|tpus|(?:num_)?tpu_(?:num_)?cores|num_(?:cores|processes|devices))"
+    rb"(?:[ \t]*[:=][ \t]*|[ \t]+)[\"']?(?P<count>-?\d+|auto\b)",
+    re.MULTILINE,
 )
 _TPU = frozenset({b"tpu", b"xla", b"neuron"})
 _OTHER = frozenset(
@@ -82,6 +90,22 @@ class _Said(enum.Enum):
     OTHER = enum.auto()
 
 
+class _Told(NamedTuple):
+    """What one file says.
+
+    Attributes:
+        place: The folder of the programs that it is for.
+        said: What it asks for.
+        counts: The numbers of cores in it, as they are written.
+        named: Whether it is called for TPUs, and asks for them.
+    """
+
+    place: str
+    said: frozenset[_Said]
+    counts: frozenset[bytes]
+    named: bool
+
+
 class Launches:
     """What the settings of projects ask for, each project read once.
 
@@ -93,30 +117,37 @@ class Launches:
     def __init__(self, looked: Looked, top: str) -> None:
         self._looked = looked
         self._top = os.path.realpath(top)
-        self._known: dict[str, tuple[bool, frozenset[str]]] = {}
+        self._known: dict[str, tuple[_Told, ...]] = {}
 
-    def on_tpus(self, folder: str) -> bool:
-        """Whether the programs of a folder are started on TPUs: on purpose, or on nothing else."""
+    def of(self, folder: str) -> Started:
+        """What the programs of a folder are started on: TPUs on purpose, or nothing else.
+
+        Settings of a part (``images/configs/tpu.yaml``) say nothing of the others beside it, unless
+        all settings of the project agree on TPUs.
+        """
         folder = os.path.realpath(folder)
         root, marked = project_root(self._looked, folder, self._top)
         if root not in self._known:
-            self._known[root] = self._of_project(root, marked)
-        alone, places = self._known[root]
-        return alone or any(f"{folder}{os.sep}".startswith(f"{one}{os.sep}") for one in places)
+            told = (self._told(path, root) for path in self._files(root, marked))
+            self._known[root] = tuple(told)
+        project = self._known[root]
+        here = [one for one in project if f"{folder}{os.sep}".startswith(f"{one.place}{os.sep}")]
+        alone = {said for one in project for said in one.said} == {_Said.TPU}
+        if not alone and not any(_Said.ON_PURPOSE in one.said for one in here):
+            return Started()
+        return _together(project if alone else here)
 
-    def _of_project(self, root: str, marked: bool) -> tuple[bool, frozenset[str]]:
-        """Whether all settings of a project agree on TPUs, and where somebody wrote some for TPUs.
-
-        Those of a part (``images/configs/tpu.yaml``) say nothing of the others beside it.
-        """
-        found: set[_Said] = set()
-        places: set[str] = set()
-        for path in self._files(root, marked):
-            said = set(self._said(path))
-            found |= said
-            if _Said.ON_PURPOSE in said:
-                places.add(_serves(os.path.dirname(path), root))  # noqa: PTH120
-        return found == {_Said.TPU}, frozenset(places)
+    def _told(self, path: str, root: str) -> _Told:
+        """What one file says."""
+        data = self._read(path)
+        said = frozenset(self._said(path, data))
+        name = os.path.basename(path)  # noqa: PTH119
+        counts: set[bytes] = set()
+        if not _REQUIRES.search(name):
+            counts.update(one["count"] for one in _CORES.finditer(data))
+        place = _serves(os.path.dirname(path), root)  # noqa: PTH120
+        named = called_for_tpus(name) and _asks_for_tpus(said)
+        return _Told(place, said, frozenset(counts - {b"0"}), named)
 
     def _files(self, root: str, marked: bool) -> Iterator[str]:
         """What a project has of settings, scripts and requirements, its outer folders first.
@@ -151,17 +182,21 @@ class Launches:
             return bool(_SETTINGS.match(name))  # ``accelerate`` may be either
         return marked or bool(_SETTINGS.match(name))
 
-    def _said(self, path: str) -> Iterator[_Said]:
-        """What each line of a file that asks for an accelerator says."""
+    def _read(self, path: str) -> bytes:
+        """A file of settings without its comments; nothing of what cannot be read."""
         try:
             data = self._looked.read(path, lambda name: files.read_bytes(name, _LARGEST))
         except OSError:
-            return
-        if _OF_MACHINES in data:
+            return b""
+        return b"" if _OF_MACHINES in data else _COMMENT.sub(b"", data)
+
+    @staticmethod
+    def _said(path: str, data: bytes) -> Iterator[_Said]:
+        """What each line of a file that asks for an accelerator says."""
+        if not data:
             return
         name = os.path.basename(path)  # noqa: PTH119
         named, shell = called_for_tpus(name), _SHELL.search(name) is not None
-        data = _COMMENT.sub(b"", data)
         frozen = not named and not shell and data.count(b"\n") > _LONGEST
         if (_REQUIRED.search(data) and not frozen) or (named and _YAML.search(name)):
             yield _Said.ON_PURPOSE
@@ -174,6 +209,19 @@ class Launches:
                 yield _Said.ON_PURPOSE if named or shell else _Said.TPU
             elif group.get("other") or (value in _OTHER and not (value == _FSDP and named)):
                 yield _Said.OTHER
+
+
+def _asks_for_tpus(said: frozenset[_Said]) -> bool:
+    return not said.isdisjoint({_Said.TPU, _Said.ON_PURPOSE})
+
+
+def _together(told: Sequence[_Told]) -> Started:
+    """What files that start programs on TPUs say together of cores and other devices."""
+    own = {count for one in told if _asks_for_tpus(one.said) for count in one.counts}
+    every = {count for one in told for count in one.counts}
+    several = own != {b"1"} if own else b"1" not in every
+    others = any(one.named or _Said.OTHER in one.said for one in told)
+    return Started(on_tpus=True, several=several, on_others=others)
 
 
 def _serves(folder: str, root: str) -> str:

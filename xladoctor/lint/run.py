@@ -190,7 +190,7 @@ def lint_text(
     """
     files = Files({**(others or {}), filename: data})
     names = [filename, *(others or {})]
-    groups = linking.groups(names, files, names if plan.options.on_tpus else ())
+    groups = linking.groups(names, files, names if plan.options.started.on_tpus else ())
     group = next(group for group in groups if filename in group.given)
     work = _Work(group, _contents(group, files), {filename: plan})
     with _seldom_collecting():
@@ -279,7 +279,7 @@ def _grouped(
             same = as_run.go_on(groups)
             done = {name: FileResult(name, Result(same[name]), read=None) for name in same}
             return [(g, known if g.given[0] in done else key(g)) for g, known in before], done
-    on_tpus = {name for name in names if plans[name].options.on_tpus}
+    on_tpus = {name for name in names if plans[name].options.started.on_tpus}
     return [(group, key(group)) for group in linking.groups(names, files, on_tpus)], {}
 
 

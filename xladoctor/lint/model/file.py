@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.loops import Entry, Guard, Loop
     from xladoctor.lint.model.program import Part, Program
     from xladoctor.lint.model.syntax import Function
+    from xladoctor.lint.started import Started
 
 _Answer = TypeVar("_Answer")
 #: What a step is taken by, on all cores together.
@@ -79,6 +80,11 @@ class FileModel(FileCode):
     def meant_for_tpus(self) -> bool:
         """Whether the file's name says so (``train_tpu.py``), or the settings of its project."""
         return self._part.unit.meant_for_tpus
+
+    @property
+    def started(self) -> Started:
+        """What the settings of its project start its programs on."""
+        return self._part.unit.started
 
     @functools.cached_property
     def multi_core(self) -> bool:

@@ -39,6 +39,7 @@ from xladoctor.lint.model.syntax import Forest, Tree
 from xladoctor.lint.model.unit_tests import in_folder_of_tests
 from xladoctor.lint.model.unpacked import Unpacked
 from xladoctor.lint.model.uses import Uses
+from xladoctor.lint.started import NOT_SAID, Started
 from xladoctor.lint.words import called_for_tpus
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Unit:
             names of the units that they are; "" for packages known as installed (transformers)
             of which the project holds a copy.
         pins: What the requirements that count for it allow of frameworks.
-        on_tpus: Whether the settings of its project start it on TPUs.
+        started: What the settings of its project start it on.
     """
 
     text: str
@@ -70,7 +71,7 @@ class Unit:
     shell: tuple[tuple[int, str], ...] = ()
     imports: Mapping[str, str] = dataclasses.field(default_factory=dict)
     pins: tuple[Pin, ...] = ()
-    on_tpus: bool = False
+    started: Started = NOT_SAID
 
     @property
     def is_notebook(self) -> bool:
@@ -80,7 +81,7 @@ class Unit:
     @property
     def meant_for_tpus(self) -> bool:
         """Whether its name says so (``train_tpu.py``), or the settings of its project."""
-        return self.on_tpus or called_for_tpus(self.filename)
+        return self.started.on_tpus or called_for_tpus(self.filename)
 
 
 class Part:

@@ -80,7 +80,7 @@ def clipped_in_lightning(model: FileModel, clips: Sequence[str]) -> Iterator[Pro
                 "reduction; by hand: gradient_clip_algorithm='value'",
                 related=[
                     model.place(step.node, "the all-reduce"),
-                    model.place(trainer.node, "several cores"),
+                    *trainer.places(model),
                 ],
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,8 @@ _NUMBER_CALLS = frozenset(
         "threading.get_ident",
     }
 )
+#: What makes a Trainer of Lightning.
+_TRAINERS = ("lightning.pytorch.Trainer", FROM_OPTIONS, *COMMAND_LINES)
 #: Calls whose result is another one each time, on each core.
 _UNIQUE_CALLS = ("uuid.", "tempfile.", "time.", "datetime.", "random.", "secrets.")
 #: What starts the cores as processes, and where it is told how (spawned unless it says so).
@@ -144,17 +147,40 @@ def _lightning_entry(model: FileModel, node: cst.CSTNode) -> Entry | None:
     return None if fabric is None else Entry(started, fabric.node)
 
 
-def trainer_of_cores(model: FileModel) -> CallSite | None:
-    """Lightning's ``Trainer`` on several TPU cores, here or in a linked file."""
-    for part in (model, *model.linked):
+@dataclasses.dataclass(frozen=True)
+class CoresOfTrainer:
+    """Lightning's ``Trainer`` on several TPU cores.
+
+    Attributes:
+        call: What makes it; None where Hydra makes it of the project's settings.
+    """
+
+    call: CallSite | None = None
+
+    @property
+    def node(self) -> cst.CSTNode | None:
+        """What makes it, as a node."""
+        return None if self.call is None else self.call.node
+
+    def places(self, model: FileModel) -> list[Place]:
+        """Where it is made, as related places."""
+        return [] if self.call is None else [model.place(self.call.node, "several cores")]
+
+
+def trainer_of_cores(model: FileModel) -> CoresOfTrainer | None:
+    """Lightning's ``Trainer`` on several TPU cores, here, in a linked file or of settings."""
+    parts = (model, *model.linked)
+    for part in parts:
         found = part.once(_trainer_of_cores)
         if found is not None:
-            return found
-    return None
+            return CoresOfTrainer(found)
+    by_settings = model.started.on_tpus and model.started.several
+    made = any(True for part in parts for _ in part.calls(*_TRAINERS))
+    return CoresOfTrainer() if by_settings and not made else None
 
 
 def _trainer_of_cores(model: FileModel) -> CallSite | None:
-    for call in model.calls("lightning.pytorch.Trainer", FROM_OPTIONS, *COMMAND_LINES):
+    for call in model.calls(*_TRAINERS):
         if for_xla(model, call) is not None and several_cores(model, call):
             return call
     return None

@@ -100,13 +100,17 @@ def chooses_devices(model: FileModel) -> bool:
 
     One that nothing tells to use XLA devices, or which some setting does (``tpu_cores=8 if tpu else
     None``, ``Trainer(tpu_cores=tpus, gpus=gpus)``, ``settings["tpu_cores"] = 8`` under an ``if``).
+    Of a file without any the settings of its project choose.
     """
+    trainers = list(model.calls(*TRAINERS))
+    if not trainers and model.started.on_others:
+        return True
     return any(
         "gpus" in (settings := _settings(model, call))
         or (wanted := wanted_for_xla(model, settings)) is None
         or hinges(model, wanted, call)
         or not all(_is_for_xla(model, one) for one in each_way(model, wanted))
-        for call in model.calls(*TRAINERS)
+        for call in trainers
     )
 
 
@@ -205,10 +209,15 @@ def logged_by_each_core(model: FileModel, owner: Class) -> Iterator[CallSite]:
 
 
 def _values(model: FileModel, logged: cst.BaseExpression | None) -> Iterator[cst.BaseExpression]:
-    """What stands in ``{"val_loss": loss, "val_acc": acc}``, also where a name is bound to it."""
+    """What stands in ``{"val_loss": loss, "val_acc": acc}``, also where a name is bound to it.
+
+    Or what gives a dictionary: ``score(predictions, labels)``.
+    """
     for made in assigned(model, logged) if isinstance(logged, cst.Name) else [logged]:
         if isinstance(made, cst.Dict):
             yield from (item.value for item in made.elements if isinstance(item, cst.DictElement))
+        elif isinstance(made, cst.Call):
+            yield made
 
 
 def _is_of_core(value: Value) -> bool:

@@ -61,7 +61,7 @@ def prepared_by_one(model: FileModel) -> Iterator[Problem]:
                 "prepare_data is for downloads",
                 related=[
                     model.place(read, "every process reads it here"),
-                    *([model.place(trainer.node, "several cores")] if trainer is not None else []),
+                    *([] if trainer is None else trainer.places(model)),
                 ],
             )
             break  # one hook to move

@@ -13,13 +13,13 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.frameworks import CALLBACKS, LIGHTNING_TRAINER, TRAINER_METRICS, TRAINERS
-from xladoctor.lint.rules._cores import trainer_of_cores
+from xladoctor.lint.rules._cores import CoresOfTrainer, trainer_of_cores
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+    from xladoctor.lint.model import FileModel, Guard, Problem
 
 _OF_ONE_CORE = "may be true on one core and false on another"
 #: Flags of the Trainer of transformers.
@@ -36,7 +36,7 @@ def stopped_alone(model: FileModel) -> Iterator[Problem]:
         yield from _by_callback(model, line)
 
 
-def _by_lightning(model: FileModel, line: cst.Assign, trainer: CallSite) -> Iterator[Problem]:
+def _by_lightning(model: FileModel, line: cst.Assign, trainer: CoresOfTrainer) -> Iterator[Problem]:
     """``if torch.isnan(loss): trainer.should_stop = True`` in a hook."""
     function = model.function_of(line)
     if function is None or not any(_is_flag(model, one.target) for one in line.targets):
@@ -51,7 +51,7 @@ def _by_lightning(model: FileModel, line: cst.Assign, trainer: CallSite) -> Iter
             "cores first, or EarlyStopping",
             related=[
                 model.place(guard.written, _OF_ONE_CORE),
-                model.place(trainer.node, "several cores"),
+                *trainer.places(model),
             ],
         )
 

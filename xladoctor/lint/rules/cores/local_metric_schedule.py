@@ -10,7 +10,7 @@ from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.frameworks import TRAINER_METRICS
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import trainer_of_cores
+from xladoctor.lint.rules._cores import CoresOfTrainer, trainer_of_cores
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._lightning import logged_by_each_core
 from xladoctor.lint.rules._lightning_hooks import is_lightning, logged_names
@@ -86,7 +86,7 @@ def _on_the_master(model: FileModel) -> Iterator[Problem]:
 
 def _in_lightning(model: FileModel) -> Iterator[Problem]:
     """``"monitor": "val_loss"`` beside a plateau, of a value that each core logs for itself."""
-    trainer: CallSite | None = None
+    trainer: CoresOfTrainer | None = None
     for owner in model.classes:
         made = owner.methods.get("configure_optimizers")
         if made is None or not is_lightning(model, owner):
@@ -113,7 +113,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
                 suggestion="sync_dist=True",
                 related=[
                     model.place(plateau.node, "follows it"),
-                    model.place(trainer.node, "several cores"),
+                    *trainer.places(model),
                 ],
                 fix=model.fix(
                     "Log the mean over the cores",
@@ -124,7 +124,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
 
 
 def _by_hand(
-    model: FileModel, owner: Class, plateau: CallSite, trainer: CallSite
+    model: FileModel, owner: Class, plateau: CallSite, trainer: CoresOfTrainer
 ) -> Iterator[Problem]:
     """``self.lr_schedulers().step(loss)`` with a number of each core's own."""
     for call in model.methods("step"):
@@ -142,7 +142,7 @@ def _by_hand(
             'self.trainer.callback_metrics["name"] at the end of the epoch',
             related=[
                 model.place(plateau.node, "follows it"),
-                model.place(trainer.node, "several cores"),
+                *trainer.places(model),
             ],
         )
 

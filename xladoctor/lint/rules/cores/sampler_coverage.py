@@ -74,7 +74,9 @@ def sampler_coverage(model: FileModel) -> Iterator[Problem]:
 def _in_lightning(model: FileModel) -> bool:
     """Whether a Trainer of Lightning starts several cores; its command line seeds them all."""
     trainer = trainer_of_cores(model) if "lightning" in model.frameworks else None
-    return trainer is not None and trainer.name not in COMMAND_LINES
+    if trainer is None or trainer.call is None:
+        return False
+    return trainer.call.name not in COMMAND_LINES
 
 
 def _samplers(model: FileModel) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ from xladoctor.lint.model import Function, children
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import LIGHTNING_EVALS
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import entry_places, trainer_of_cores
+from xladoctor.lint.rules._cores import CoresOfTrainer, entry_places, trainer_of_cores
 from xladoctor.lint.rules._given_names import GivenNames
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._lightning import logged_by_each_core
@@ -180,7 +180,7 @@ def _told(model: FileModel, node: cst.CSTNode) -> Iterator[cst.BaseExpression]:
 
 def _in_lightning(model: FileModel) -> Iterator[Problem]:
     """``self.log("val_loss", loss)`` in an evaluation on several cores, without ``sync_dist``."""
-    trainer: CallSite | None = None
+    trainer: CoresOfTrainer | None = None
     for owner in model.classes:
         if not is_lightning(model, owner):
             continue
@@ -195,7 +195,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
                 "each core logs the mean of its own shard of the evaluation data: what the logger "
                 "shows, and what checkpoints are chosen by, is the metric of one shard",
                 suggestion="sync_dist=True",
-                related=[model.place(trainer.node, "several cores")],
+                related=trainer.places(model),
                 fix=model.fix(
                     "Log the mean over the cores",
                     model.add_argument(call.node, "sync_dist=True"),

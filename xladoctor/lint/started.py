@@ -1,0 +1,24 @@
+"""What the settings of a project start its programs on, as one word for ``lint/launches``."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Started:
+    """What settings and scripts ask for.
+
+    Attributes:
+        on_tpus: Whether they start the project's programs on TPUs.
+        several: Whether on several cores of them: by number, or because nothing says how many.
+        on_others: Whether on other devices too: they ask for these, or one file is called for TPUs,
+            beside which there are others.
+    """
+
+    on_tpus: bool = False
+    several: bool = False
+    on_others: bool = False
+
+
+NOT_SAID = Started()
