@@ -47,6 +47,9 @@ class Reflected:
             return NUMBER
         if name == "collections.OrderedDict":
             return dictionary(arguments)
+        if name == "collections.deque":  # (maxlen=100), or of what it goes over
+            first = next((value for key, value in arguments if key in {None, "iterable"}), None)
+            return container(None if first is None else element_of(first))
         if name in HOLDERS:
             given = [element_of(value) if key == "**" else value for key, value in arguments]
             inner = functools.reduce(join, given) if given else None
