@@ -73,7 +73,7 @@ class GivenNames:
             if text in (*outer.parameters, *outer.keyword_only):
                 return None
         home = model.file_with(node)
-        found = self._in(None, home).get(text, []) if isinstance(node, cst.Name) else []
+        found = self._of_file(text, home) if isinstance(node, cst.Name) else []
         return self._reaching(node, found, inside=model.function_of(node) is None) or None
 
     def kept(self, node: cst.BaseExpression) -> Sequence[Given] | None:
@@ -83,6 +83,15 @@ class GivenNames:
             return None
         text = f"self.{node.attr.value}"
         return [one for method in owner.methods.values() for one in self._in(method).get(text, [])]
+
+    def _of_file(self, name: str, home: FileModel) -> list[Given]:
+        """What a file gives a name of its own, also in functions with ``global name``."""
+        found = self._in(None, home).get(name, [])
+        for line in home.nodes(cst.Global):
+            function = home.function_of(line)
+            if function is not None and any(is_name(one.name, name) for one in line.names):
+                found = [*found, *self._in(function).get(name, [])]
+        return found
 
     def _in(
         self, function: Function | None, home: FileModel | None = None
