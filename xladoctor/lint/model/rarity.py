@@ -40,6 +40,7 @@ class Rarity:
         self._names = flow.names
         self._guards = guards
         self._flow = flow
+        self._within = within
         self._schedules = Schedules(flow, within)
         self._turns = Turns(flow)
 
@@ -56,7 +57,9 @@ class Rarity:
             if isinstance(parent, _FUNCTIONS | cst.For | cst.While):
                 # ``return`` ends a loop of the function, but not the one that calls the function.
                 in_loop = isinstance(parent, cst.For | cst.While)
-                if any(in_loop or not returns for returns in leaving):
+                left = any(in_loop or not returns for returns in leaving)
+                # Once for each turn of the loop around one that is left: for each batch.
+                if left and not (in_loop and self._within(parent)):
                     return True
                 break
             if isinstance(parent, cst.If) and child is not parent.test:
