@@ -312,7 +312,8 @@ class CallEvaluator:
             return Value(Kind.OPTIMIZER, origin=node)
         if called == UNKNOWN and result == UNKNOWN:
             # From a module that is imported with a star, or handed on.
-            return Value(made_of_device=any_on_device(values))
+            made = any_on_device(values) or any(value.made_of_device for value in values)
+            return Value(made_of_device=made)
         return result
 
     def _in_turn(self, node: cst.Call, called: Value, arguments: Arguments) -> Value:
