@@ -29,6 +29,8 @@ FROM_OPTIONS = f"{_TRAINER}.from_argparse_args"
 #: What a program's modules are built on.
 MODULE = "lightning.pytorch.LightningModule"
 _DATA_MODULE = "lightning.pytorch.LightningDataModule"
+#: How many parts the name of an attribute in the table has at most.
+_PARTS = 3
 _ASSIGNED = cst.AssignTarget | cst.AnnAssign
 #: Classes whose methods get the Trainer as ``self.trainer``.
 _WITH_TRAINER = LIGHTNING_MODULES | {_DATA_MODULE}
@@ -71,17 +73,38 @@ def _passed_no_more(model: FileModel, method: Function) -> Iterator[Problem]:
 
 
 def gone_attributes(model: FileModel) -> Iterator[Problem]:
-    """``self.trainer.use_tpu``, ``trainer.get_model()``, ``self.use_ddp`` of a module."""
+    """``self.trainer.use_tpu``, ``trainer.get_model()``, ``self.use_ddp`` of a module.
+
+    Also what parts of the Trainer have lost: ``trainer.train_dataloader.loaders``.
+    """
     for node in model.nodes(cst.Attribute):
-        name = node.attr.value
-        for of, instead in _attributes().get(name, {}).items():
-            if not _HOLDS[of](model, node) or _is_given(model, node):
+        for name, first, of, instead in _lost(node):
+            if not _HOLDS[of](model, first) or _is_given(model, node):
                 continue
             yield model.problem(
                 node,
                 f"{of.rpartition('.')[2]} of Lightning 2 has no {name}: this raises AttributeError",
                 suggestion=f"use {instead}",
             )
+
+
+def _lost(node: cst.Attribute) -> Iterator[tuple[str, cst.Attribute, str, str]]:
+    """The rows of the table that an attribute may be of: name, first part, class, what to write."""
+    for name, first in _names_of(node):
+        for of, instead in _attributes().get(name, {}).items():
+            yield name, first, of, instead
+
+
+def _names_of(node: cst.Attribute) -> Iterator[tuple[str, cst.Attribute]]:
+    """What an attribute may be called, with the first of its parts: ``c``, ``b.c``, ``a.b.c``."""
+    name, first = node.attr.value, node
+    yield name, first
+    for _ in range(_PARTS - 1):
+        if not isinstance(first.value, cst.Attribute):
+            return
+        first = first.value
+        name = f"{first.attr.value}.{name}"
+        yield name, first
 
 
 def assigned_attributes(model: FileModel) -> Iterator[Problem]:
