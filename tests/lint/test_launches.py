@@ -268,3 +268,40 @@ class Pages(L.LightningDataModule):
 def test_data_for_any_device_may_be_pinned(files, told, capsys, tmp_path):
     write(tmp_path, {"pyproject.toml": "", "pages.py": DATA, **files})
     assert ("XLA718" in lint(capsys, tmp_path)) is told
+
+
+RUN = """\
+import hydra
+from lightning.pytorch import LightningModule, Trainer
+
+def run(config):
+    net: LightningModule = hydra.utils.instantiate(config.net)
+    {line}
+    {made}
+    trainer.fit(net)
+"""
+OF_SETTINGS = (
+    'trainer: Trainer = hydra.utils.instantiate(config.trainer, logger=False, _convert_="all")'
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "made", "told"),
+    [
+        ("config.trainer.resume_from_checkpoint = 'last.ckpt'", OF_SETTINGS, True),
+        ("pass", OF_SETTINGS.replace("logger", "weights_summary"), True),
+        ("config.trainer.max_epochs = 3", OF_SETTINGS, False),
+        ("config.net.resume_from_checkpoint = 'last.ckpt'", OF_SETTINGS, False),
+        (
+            "config.trainer.resume_from_checkpoint = 'last.ckpt'",
+            OF_SETTINGS.replace(": Trainer", ""),
+            False,
+        ),
+    ],
+)
+def test_what_a_program_sets_of_the_trainers_settings(line, made, told, capsys, tmp_path):
+    text = RUN.replace("{line}", line).replace("{made}", made)
+    write(tmp_path, {"pyproject.toml": "", "run.py": text, "conf/a.yaml": HYDRA.format("tpu")})
+    assert ("XLA901" in lint(capsys, tmp_path)) is told
+    write(tmp_path, {"requirements.txt": "pytorch-lightning<1.6\n"})
+    assert "XLA901" not in lint(capsys, tmp_path)

@@ -27,6 +27,7 @@ from xladoctor.lint.rules._lightning import (
 from xladoctor.lint.rules._lightning_gone import FROM_OPTIONS
 from xladoctor.lint.rules._names_gone import names_gone, of_classes
 from xladoctor.lint.rules._sources import made_in, sources, the_source
+from xladoctor.lint.rules._trainers_of_settings import set_beside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -115,6 +116,8 @@ def lightning_removed_argument(model: FileModel) -> Iterator[Problem]:
         yield from () if model.keeps_old("lightning") else of_classes(model)
         yield from () if model.keeps_old("lightning") else _resumed(model)
         yield from apart(model)
+        for name, place in set_beside(model):
+            yield from _gone(model, name, place, None)
     told: set[cst.BaseExpression] = set()
     for call in model.calls(*TRAINERS, FROM_OPTIONS):
         settings = call.keywords if call.name == FROM_OPTIONS else given(model, call)
@@ -162,21 +165,7 @@ def _refused(
         call: The Trainer, if it is in sight.
     """
     for name, value in settings.items():
-        if name in _OLD and not model.keeps_old("lightning"):
-            yield model.problem(
-                value,
-                f"Lightning 2 no longer has {name}: Trainer raises TypeError",
-                suggestion=f"write {_OLD[name]}",
-            )
-        release, instead = _REMOVED.get(name, ("", ""))
-        if release and not model.keeps_old("lightning", release):
-            here = call is not None and name in call.keywords
-            yield model.problem(
-                value,
-                f"Lightning {release} removed {name}: Trainer raises TypeError",
-                suggestion=f"write {instead}",
-                fix=argument_fix(model, call, name) if here and call is not None else None,
-            )
+        yield from _gone(model, name, value, call)
         if name == "strategy":
             yield from _of_strategy(model, value, settings, call)
         if name == "devices":
@@ -184,6 +173,27 @@ def _refused(
         if name == "precision":
             chosen = _chosen(model, value)
             yield from _precision(model, default_of(model, chosen) or chosen)
+
+
+def _gone(
+    model: FileModel, name: str, value: cst.BaseExpression, call: CallSite | None
+) -> Iterator[Problem]:
+    """An argument that no Trainer takes any more."""
+    if name in _OLD and not model.keeps_old("lightning"):
+        yield model.problem(
+            value,
+            f"Lightning 2 no longer has {name}: Trainer raises TypeError",
+            suggestion=f"write {_OLD[name]}",
+        )
+    release, instead = _REMOVED.get(name, ("", ""))
+    if release and not model.keeps_old("lightning", release):
+        here = call is not None and name in call.keywords
+        yield model.problem(
+            value,
+            f"Lightning {release} removed {name}: Trainer raises TypeError",
+            suggestion=f"write {instead}",
+            fix=argument_fix(model, call, name) if here and call is not None else None,
+        )
 
 
 def _of_strategy(
