@@ -213,3 +213,70 @@ def test_a_metric_asked_by_one_core_waits_for_all(made, lines):
 )
 def test_metrics_that_wait_for_nobody_are_left_alone(made, lines, start):
     assert "XLA405" not in moved(made, lines, start)
+
+
+TABLE = """
+import lightning as L
+import torch
+from torchmetrics import Metric
+{imports}
+
+
+class Distance({base}):
+    def __init__(self):
+        super().__init__()
+        self.add_state("total", default=torch.tensor(0.0), dist_reduce_fx="sum")
+
+    def {method}(self, guesses: torch.Tensor, truths: torch.Tensor):
+        self.total += {counted}
+
+    def compute(self):
+        return self.total
+
+
+class Net(L.LightningModule):
+    def __init__(self, kinds):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 3)
+        {made}
+
+    def training_step(self, batch, index):
+        x, y = batch
+        out = self.layer(x)
+        {used}
+        return out.sub(y).pow(2).mean()
+
+
+def main(rows, kinds):
+    L.Trainer(accelerator="tpu", devices=8).fit(Net(kinds), rows)
+"""
+MADE = """table = {"distance": Distance}
+        self.metrics = torch.nn.ModuleDict({name: table[name]() for name in kinds})"""
+USED = """for name in self.metrics:
+            self.log(name, self.metrics[name](out.detach(), y))"""
+READS = "(guesses - truths).abs().mean().item()"
+
+
+def table(counted=READS, *, base="Metric", method="update", made=MADE, used=USED, imports=""):
+    text = TABLE.replace("{made}", made).replace("{used}", used).replace("{imports}", imports)
+    text = text.replace("{base}", base).replace("{method}", method)
+    return codes(text.replace("{counted}", counted))
+
+
+@pytest.mark.parametrize("made", [MADE, "self.metrics = kinds.metrics"])
+def test_a_metric_of_a_table_counts_each_batch(made):
+    assert "XLA101" in table(made=made)
+    assert "XLA101" not in table("(guesses - truths).abs().mean()", made=made)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"base": "torch.nn.Module"},
+        {"method": "report"},
+        # What it is given is to be seen.
+        {"made": "self.distance = Distance()", "used": "self.distance.update(HOST, HOST)"},
+    ],
+)
+def test_other_methods_and_metrics_in_sight_are_what_they_are(changed):
+    assert "XLA101" not in table(**changed, imports="HOST = torch.ones(3)")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.by_name import GETATTR, takes
 from xladoctor.lint.model.called_back import CalledBack
@@ -43,13 +44,6 @@ if TYPE_CHECKING:
 #: What is measured in a step.
 _MEASURED = frozenset({Kind.NUMBER, Kind.ARRAY, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.UNKNOWN})
 _TEXT_METHODS = ("__format__", "__str__", "__repr__")
-#: Their ``compute`` has the cores bring together what each has counted, before it answers.
-_METRICS = frozenset(
-    {
-        *("torchmetrics.Metric", "torchmetrics.metric.Metric"),
-        *("pytorch_lightning.metrics.Metric", "pytorch_lightning.metrics.metric.Metric"),
-    }
-)
 
 
 class CallEvaluator:
@@ -216,7 +210,7 @@ class CallEvaluator:
     def _asks_all_cores(self, function: Function) -> bool:
         """``compute()`` of a class of the program that is built on torchmetrics' Metric."""
         cls = function.owner if function.name == "compute" else None
-        return cls is not None and self._flow.hooks.inherits(cls, _METRICS)
+        return cls is not None and self._flow.hooks.inherits(cls, frameworks.METRICS)
 
     def _or_none(
         self, function: Function, names: Sequence[str], given: Collection[str], value: Value

@@ -104,6 +104,15 @@ GIVEN_TO_LOSS = ("model", "inputs")
 TRAINER_EVALS = frozenset({"prediction_step"})
 #: Methods of a Trainer that it leaves out on XLA devices, where it writes by ``_save_tpu``.
 NOT_ON_XLA = frozenset({"_save"})
+#: Metrics, whose ``compute`` has the cores bring together what each has counted, before it answers.
+METRICS = frozenset(
+    {
+        *("torchmetrics.Metric", "torchmetrics.metric.Metric"),
+        *("pytorch_lightning.metrics.Metric", "pytorch_lightning.metrics.metric.Metric"),
+    }
+)
+#: What a metric counts a batch with.
+METRIC_UPDATE = "update"
 #: Base classes, and what is called of them for each batch of training and of an evaluation.
 HOOKS = (
     (LIGHTNING_MODULES, LIGHTNING_STEPS, LIGHTNING_EVALS),

@@ -179,7 +179,22 @@ class Hooks:
                 self.is_trainer(owner) if of_trainer else self.inherits(owner, bases)
             ):
                 return LoopKind.STEP if function.name in steps else LoopKind.EVAL
-        return None
+        return LoopKind.EVAL if self._counts_batches(function, owner) else None
+
+    def _counts_batches(self, function: Function, owner: Class) -> bool:
+        """``update`` of a metric that a table or Hydra makes: nothing in sight calls it."""
+        return (
+            function.name == frameworks.METRIC_UPDATE
+            and self.inherits(owner, frameworks.METRICS)
+            and bool(self._lightning)
+            and owner not in self._made_by_name
+        )
+
+    @functools.cached_property
+    def _made_by_name(self) -> frozenset[Class]:
+        """The classes of the program that it makes objects of by their names."""
+        made = (self._names.definition(call.func) for call in self._tree.calls)
+        return frozenset(cls for cls in made if isinstance(cls, Class))
 
     def is_of_optimizer(self, function: Function | None) -> bool:
         """Whether a method is of an optimizer of the program: it works on gradients."""
@@ -252,6 +267,9 @@ class Hooks:
         if self._is_host(param) or know.NUMBER_NAME.search(name) or not _is_none(param.default):
             return False
         always = function.name.lstrip("_").startswith("forward") and param.default is None
+        if function.name == frameworks.METRIC_UPDATE:
+            said = function.annotation(name)
+            always = said is not None and "Tensor" in self._tree.text(said)
         # ``labels=None``: a tensor where it is given.
         return always or bool(_TENSOR_NAME.search(name)) or name in self._as_tensors(function)
 
