@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.frameworks import TRAINER_METRICS
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import CoresOfTrainer, trainer_of_cores
 from xladoctor.lint.rules._exact import assigned
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.problems import Place
 
 _PLATEAU = "ReduceLROnPlateau"
+#: What gives the same number.
+_SAME = frozenset({"detach", "item", "cpu", "float", "mean"})
 _WORDS = ("loss", "acc", "metric", "score", "auc", "perplexity", "error")
 
 
@@ -91,10 +94,7 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
         made = owner.methods.get("configure_optimizers")
         if made is None or not is_lightning(model, owner):
             continue
-        plateau = next(
-            (call for call in model.calls_of(made) if call.last == _PLATEAU),
-            None,
-        )
+        plateau = next(_plateaus(model, made), None)
         trainer = trainer or (trainer_of_cores(model) if plateau is not None else None)
         if plateau is None or trainer is None:
             continue
@@ -126,12 +126,16 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
 def _by_hand(
     model: FileModel, owner: Class, plateau: CallSite, trainer: CoresOfTrainer
 ) -> Iterator[Problem]:
-    """``self.lr_schedulers().step(loss)`` with a number of each core's own."""
+    """``self.lr_schedulers().step(loss)`` with a number of each core's own.
+
+    Also ``self.plateau.step(loss)`` of what ``configure_optimizers`` keeps.
+    """
     for call in model.methods("step"):
         metric = call.argument(0, "metrics")
         if call.function is None or call.function.owner is not owner or metric is None:
             continue
-        if not _is_of_lightning(model, call) or not _differs(model, owner, metric):
+        held = _is_of_lightning(model, call) or _is_kept(model, call, plateau)
+        if not held or not _differs(model, owner, metric):
             continue
         yield model.problem(
             call.node,
@@ -154,15 +158,60 @@ def _is_of_lightning(model: FileModel, step: CallSite) -> bool:
     return isinstance(made, cst.Call) and model.call(made).method == "lr_schedulers"
 
 
+def _plateaus(model: FileModel, made: Function) -> Iterator[CallSite]:
+    """``ReduceLROnPlateau(optimizer)``, and ``isinstance(scheduler, ReduceLROnPlateau)``."""
+    calls = model.calls_of(made)
+    yield from (call for call in calls if call.last == _PLATEAU)
+    for call in calls:
+        asked = call.positional[1:] if call.name == "builtins.isinstance" else []
+        if any(last_name(one) == _PLATEAU for one in asked):
+            yield call
+
+
+def _is_kept(model: FileModel, step: CallSite, plateau: CallSite) -> bool:
+    """``self.plateau.step(...)``, where the object keeps what follows a metric there."""
+    held = step.receiver
+    if not isinstance(held, cst.Attribute) or not is_name(held.value, "self"):
+        return False
+    if plateau.last == _PLATEAU:
+        kept = plateau.node
+        return any(
+            one is kept or (isinstance(one, cst.Name) and model.assigned_once(one) is kept)
+            for one in model.kept_in(held)
+        )
+    asked = plateau.positional[0]
+    return any(
+        isinstance(one, cst.Name)
+        and is_name(asked, one.value)
+        and any(guard.when and guard.test is plateau.node for guard in model.guards(one))
+        for one in model.kept_in(held)
+    )
+
+
 def _differs(model: FileModel, owner: Class, metric: cst.BaseExpression) -> bool:
     """Whether the cores have different numbers; of what was logged, by how it was."""
     if not any(
         isinstance(part, cst.Attribute) and part.attr.value in TRAINER_METRICS
         for part in walk(metric)
     ):
-        return model.value(metric).local
+        return model.value(metric).local or _is_loss_of_step(model, metric)
     keys = {model.literal(part) for part in walk(metric) if isinstance(part, cst.SimpleString)}
     return any(logged_names(model, call) & keys for call in logged_by_each_core(model, owner))
+
+
+def _is_loss_of_step(model: FileModel, metric: cst.BaseExpression) -> bool:
+    """``loss.detach()`` of the loss that ``training_step`` returns: of the core's own batch."""
+    function = model.function_of(metric)
+    if function is None or function.name != "training_step":
+        return False
+    while isinstance(metric, cst.Call) and model.call(metric).method in _SAME:
+        receiver = model.call(metric).receiver
+        if receiver is None:
+            return False
+        metric = receiver
+    return isinstance(metric, cst.Name) and any(
+        is_name(one, metric.value) for one in returned(function)
+    )
 
 
 def _monitored(model: FileModel, function: Function) -> set[object]:
