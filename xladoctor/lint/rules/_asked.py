@@ -36,6 +36,11 @@ def asked_tensors(model: FileModel) -> Iterator[tuple[str, cst.BaseExpression]]:
                 yield word, tensor
 
 
+def asks_tensor(model: FileModel, test: cst.BaseExpression) -> bool:
+    """Whether a condition asks a tensor on the device."""
+    return any(_is_tensor(model, leaf) for leaf in _leaves(test))
+
+
 def _asks(node: cst.CSTNode) -> tuple[str, list[cst.BaseExpression]]:
     """The expressions whose truth a node asks for, and by which word."""
     if isinstance(node, cst.If | cst.While | cst.IfExp | cst.Assert | cst.CompIf):

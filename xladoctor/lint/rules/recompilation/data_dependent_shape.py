@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.parts import each_in, index_of
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._chosen_lists import is_chosen, made_of_chosen
 from xladoctor.lint.rules._left_out import samples_left_out, samples_skipped
 from xladoctor.lint.rules._read_numbers import made_of, was_listed, was_read
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
@@ -119,23 +120,23 @@ def _divided(model: FileModel) -> Iterator[Problem]:
 
 
 def _chosen_rows(model: FileModel) -> Iterator[Problem]:
-    """``x[rows]`` with ``rows = [i for i in range(n) if labels[i] > 0]``: as many as there are."""
+    """``x[rows]`` with ``rows = [i for i in range(n) if labels[i] > 0]``: as many as there are.
+
+    And ``torch.tensor(rows, device=device)`` of such a list.
+    """
     for node in model.nodes(cst.Subscript):
         if not model.value(node.value).is_device_tensor:
             continue
         name = index_of(node)
-        made = list(made_of(model, name)) if isinstance(name, cst.Name) else [name]
-        chosen = made[0] if len(made) == 1 else None
-        if name is None or not isinstance(chosen, cst.ListComp) or not _asks_data(model, chosen):
+        if name is None or not is_chosen(model, name):
             continue
         loop = costly_loop(model, node)
         if loop is not None:
             yield _of_size(model, node, name, loop, "was chosen by data of")
-
-
-def _asks_data(model: FileModel, chosen: cst.ListComp) -> bool:
-    tests = (one.test for one in chosen.for_in.ifs)
-    return any(model.value(test).is_device_tensor for test in tests)
+    for call, chosen in made_of_chosen(model):
+        loop = costly_loop(model, call.node)
+        if loop is not None:
+            yield _of_size(model, call.node, chosen, loop, "was chosen by data of")
 
 
 def _sized_by_data(model: FileModel, call: CallSite) -> tuple[str, cst.BaseExpression, str] | None:
