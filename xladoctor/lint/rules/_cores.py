@@ -22,6 +22,7 @@ from xladoctor.lint.rules._lightning import (
 )
 from xladoctor.lint.rules._lightning_gone import FROM_OPTIONS
 from xladoctor.lint.rules._lightning_hooks import run_by_lightning
+from xladoctor.lint.rules._reads import never
 from xladoctor.lint.rules._sources import is_made_in, the_call
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def every_core(
         for guard in guards
     ):
         return None
-    if any(_has_one_core(model, guard) for guard in guards):
+    if any(_has_one_core(model, guard) or never(model, guard) for guard in guards):
         return None
     return None if given_to_master(model, node) else entry
 

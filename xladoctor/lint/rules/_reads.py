@@ -60,13 +60,13 @@ def not_here(model: FileModel, node: cst.CSTNode) -> bool:
         return True
     return model.in_unit_test(node) or any(
         _for_faults(guard.test, when=guard.when)
-        or _never(model, guard)
+        or never(model, guard)
         or asked_by_nobody(model, guard)
         for guard in model.guards(node)
     )
 
 
-def _never(model: FileModel, guard: Guard) -> bool:
+def never(model: FileModel, guard: Guard) -> bool:
     """``if length is None:`` of a parameter that every call of the program gives."""
     name = _is_none(guard)
     return isinstance(name, cst.Name) and always_given(model, name)

@@ -16,6 +16,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_last, in_order, made_by, same_name
 from xladoctor.lint.rules._handed_over import handed_over, is_trainer
 from xladoctor.lint.rules._lightning_hooks import is_lightning
+from xladoctor.lint.rules._reads import not_here
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,7 +56,7 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             continue  # behind ``trainer.fit`` all is on the host
         data = call.argument(0, "obj")
         saved = _passed_on(model, call) if data is None else [data]
-        if model.on_xla(call.node) is OnXla.NO:
+        if not_here(model, call.node):
             continue
         states = (item for one in saved for item in _states(model, one))
         there = _moved_by_lightning if led else _on_device
