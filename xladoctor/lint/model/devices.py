@@ -362,7 +362,7 @@ class Devices:
             ),
         )
         # Who imports these has a GPU, then; a question for XLA is left over from what was copied.
-        needy = (x for x in gpu_programs.needs_package(tree) if x not in self._optional)
+        needy = (x for x in gpu_programs.needs_package(tree, names) if x not in self._optional)
         # A file with words of its own for XLA devices is meant for them, whatever it lacks.
         broken = gpu_programs.fails_without_cuda(
             tree, names, lambda x: self._optional.get(x) is False or self._believes(x)

@@ -93,6 +93,11 @@ class FileCode:
         """Whether the project requires a framework older than a release: see ``lint/pins``."""
         return pins.keeps_old(self._part.unit.pins, framework, since)
 
+    @property
+    def patched(self) -> frozenset[str]:
+        """Names of libraries that the program sets anew: ``torch.cuda.current_device = mine``."""
+        return self._program.patched
+
     def calls(self, *names: str) -> Iterator[CallSite]:
         """Calls, in source order: all, or those of dotted names (``"torch.cuda.*"``: a prefix)."""
         return self._calls.named(*names) if names else iter(self._calls.all)

@@ -13,6 +13,7 @@ import libcst as cst
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.dotted import imported, last_name, text_of
 from xladoctor.lint.model.needed import is_top
+from xladoctor.lint.model.patched import patched
 from xladoctor.lint.model.syntax import Function, walk
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
 
     Also ``from_pretrained(name, device_map="cuda")``.
     """
+    raising = _NEEDS_GPU - patched(tree, names)
     for call in tree.calls:
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
         named = any(
@@ -90,7 +92,7 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
         asked = method in {"to", "set_device", "synchronize", "current_device"} or named
         name = names.resolve(call.func) or "" if asked else ""
         takes = (method == "to" and not name) or name.startswith("torch.")
-        needed = name in _NEEDS_GPU or (named and takes) or _trains_on_gpus(call, names)
+        needed = name in raising or (named and takes) or _trains_on_gpus(call, names)
         needed = needed or (text_of(given(call, None, "device_map")) or "").startswith("cuda")
         if needed and not _is_default(tree, call):
             yield call
@@ -175,20 +177,23 @@ def trains_elsewhere(tree: Tree) -> Iterator[cst.Module]:
     yield from (module for module, other in found.items() if other)
 
 
-def needs_package(tree: Tree) -> Iterator[cst.Module]:
+def needs_package(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Module]:
     """The files that import a package for GPUs of NVIDIA as they are read, whatever happens."""
     for node in tree.imports:
-        packages = _packages(node)
+        packages = _packages(node, names)
         needed = packages & _PACKAGES or _OF_ACCELERATE.intersection(imported(node))
         if packages and needed and is_top(tree, node):
             yield tree.module_of(node)
 
 
-def _packages(node: cst.Import | cst.ImportFrom) -> frozenset[str]:
-    """The packages that an import takes; none of ``from .deepspeed import is_enabled``."""
+def _packages(node: cst.Import | cst.ImportFrom, names: Names | LinkedNames) -> frozenset[str]:
+    """The packages that an import takes; none of ``from .deepspeed import is_enabled``.
+
+    Nor one of which the project has files of its own, where it takes these.
+    """
     if isinstance(node, cst.ImportFrom) and node.relative:
         return frozenset()
-    return frozenset(name.partition(".")[0] for name in imported(node))
+    return frozenset(name.partition(".")[0] for name in names.foreign(node))
 
 
 def fails_without_cuda(
@@ -207,7 +212,7 @@ def fails_without_cuda(
     waiting = [
         tree.module_of(node)
         for node in tree.imports
-        if _packages(node) & _BUILT_ON_CUDA and is_top(tree, node)
+        if _packages(node, names) & _BUILT_ON_CUDA and is_top(tree, node)
     ]
     if not waiting:
         return frozenset()
@@ -240,12 +245,10 @@ def _with_imported(
     return frozenset(found)
 
 
-def takes_package(tree: Tree) -> frozenset[cst.Module]:
+def takes_package(tree: Tree, names: Names | LinkedNames) -> frozenset[cst.Module]:
     """The files that import a package for GPUs of NVIDIA wherever it is there."""
     return frozenset(
-        tree.module_of(node)
-        for node in tree.imports
-        if any(name.partition(".")[0] in _PACKAGES for name in imported(node))
+        tree.module_of(node) for node in tree.imports if _packages(node, names) & _PACKAGES
     )
 
 

@@ -64,6 +64,10 @@ class LinkedNames:
         """See :meth:`Names.linked`."""
         return self._of(node).linked(node)
 
+    def foreign(self, node: cst.Import | cst.ImportFrom) -> frozenset[str]:
+        """See :meth:`Names.foreign`."""
+        return self._of(node).foreign(node)
+
     def assigned_elsewhere(self, node: cst.BaseExpression) -> cst.BaseExpression | None:
         """See :meth:`Names.assigned_elsewhere`."""
         return self._of(node).assigned_elsewhere(node)

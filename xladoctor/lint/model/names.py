@@ -125,6 +125,16 @@ class Names:
                 return self._links[module], ".".join(parts[count:])
         return None
 
+    def foreign(self, node: cst.Import | cst.ImportFrom) -> frozenset[str]:
+        """The dotted names of what an import takes, but for what linked files are or define."""
+        return frozenset(name for name in imported(node) if not self._is_own(name))
+
+    def _is_own(self, name: str) -> bool:
+        """Also a package around a linked file: ``import apex``, ``import apex.transformer``."""
+        return any(
+            f"{name}.".startswith(f"{one}.") or one.startswith(f"{name}.") for one in self._links
+        )
+
     def _bind_star(self, node: cst.ImportFrom, module: str, names: Names) -> None:
         scope = self._tree.scopes[node]
         for name in names.top.bindings:

@@ -44,7 +44,7 @@ def for_gpus(
         if function is not None and function.owner is not None:
             always = needing.get(function.owner, False)
             needing[function.owner] = always or gpu_programs.is_always(tree, call)
-    engines = gpu_programs.takes_package(tree)
+    engines = gpu_programs.takes_package(tree, names)
     named = (
         one
         for one in tree.classes.values()

@@ -25,6 +25,7 @@ from xladoctor.lint.model.linked_names import LinkedNames
 from xladoctor.lint.model.names import Names
 from xladoctor.lint.model.only_asks import only_asks
 from xladoctor.lint.model.parsing import parsed
+from xladoctor.lint.model.patched import patched
 from xladoctor.lint.model.purpose import (
     TRAINER_PACKAGES,
     derived_frameworks,
@@ -286,6 +287,11 @@ class Program:
         """What its expressions evaluate to. It costs more than all else: found when it is asked."""
         xla, beside = frozenset(self._for_xla()), frozenset(self._beside())
         return Flow(self.tree, self.names, xla, self._library, beside)
+
+    @functools.cached_property
+    def patched(self) -> frozenset[str]:
+        """The names of libraries that its files set to something of their own."""
+        return patched(self.tree, self.names)
 
     @functools.cached_property
     def regions(self) -> Regions:

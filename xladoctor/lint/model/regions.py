@@ -10,7 +10,6 @@ import libcst as cst
 from xladoctor.lint.model.callgraph import CallGraph
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.closures import StepClosures
-from xladoctor.lint.model.dotted import imported
 from xladoctor.lint.model.entries import Entries
 from xladoctor.lint.model.every_core import EveryCore
 from xladoctor.lint.model.guards import Guards
@@ -164,7 +163,11 @@ class Regions:
         for node in self._tree.imports:
             found = roots.setdefault(self._tree.module_of(node), set())
             # ``apex.normalization`` has layers, of models that run without it too.
-            named = (name for name in imported(node) if not name.startswith("apex.normalization"))
+            named = (
+                name
+                for name in self._names.foreign(node)
+                if not name.startswith("apex.normalization")
+            )
             found.update(name.partition(".")[0] for name in named)
         return frozenset(
             module

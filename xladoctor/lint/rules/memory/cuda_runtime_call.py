@@ -55,7 +55,7 @@ def cuda_runtime_call(model: FileModel) -> Iterator[Problem]:
     """Find calls of ``torch.cuda`` that no condition guards and that say nothing of XLA."""
     if not model.is_xla:
         return
-    for call in model.calls(*_CALLS):
+    for call in model.calls(*(_CALLS.keys() - model.patched)):
         if not runs_with_xla(model, call.node) or _is_off(model, call):
             continue
         what, instead = _CALLS[call.name or ""]

@@ -36,7 +36,7 @@ def gpu_only_component(model: FileModel) -> Iterator[Problem]:
     if not _names_torch_xla(model):
         return
     for node in model.tree.imports:
-        package = next((p for p in _packages(node) if p in _PACKAGES), None)
+        package = next((p for p in _packages(model, node) if p in _PACKAGES), None)
         if package is None or model.on_xla(node) is not OnXla.YES or _optional(model, node):
             continue
         if not _is_adapted(model, package):
@@ -89,37 +89,25 @@ def _is_adapted(model: FileModel, package: str) -> bool:
 
     What the package does then on XLA devices is the program's own work.
     """
-    return any(
-        isinstance(one.target, cst.Attribute)
-        and (part.name(one.target.value) or "").partition(".")[0] == package
-        for part in (model, *model.linked)
-        for line in part.nodes(cst.Assign)
-        for one in line.targets
-    )
+    return any(name.partition(".")[0] == package for name in model.patched)
 
 
 def _names_torch_xla(model: FileModel) -> bool:
     """The file itself is for XLA devices, not only one that imports it, and not for all."""
     found = False
     for node in model.tree.imports:
-        if "torch_xla" in _packages(node):
+        if "torch_xla" in _packages(model, node):
             if model.on_xla(node) is not OnXla.YES:
                 return False  # an optional torch_xla: the file serves other devices too
             found = True
     return found
 
 
-def _packages(node: cst.Import | cst.ImportFrom) -> set[str]:
-    """The top packages that an import brings in."""
-    if isinstance(node, cst.ImportFrom):
-        return {_top(node.module)} if node.module is not None and not node.relative else set()
-    return {_top(alias.name) for alias in node.names}
-
-
-def _top(node: cst.BaseExpression) -> str:
-    while isinstance(node, cst.Attribute):
-        node = node.value
-    return node.value if isinstance(node, cst.Name) else ""
+def _packages(model: FileModel, node: cst.Import | cst.ImportFrom) -> set[str]:
+    """The top packages that an import brings in; not those of which it takes the project's own."""
+    if isinstance(node, cst.ImportFrom) and node.relative:
+        return set()
+    return {name.partition(".")[0] for name in model.names.foreign(node)}
 
 
 def _optional(model: FileModel, node: cst.CSTNode) -> bool:
