@@ -102,6 +102,27 @@ def members(text):
         ),
         ('import torch\nimport torch_xla\nfrom mine import f\nf(device="tpu")\n', {"torch_xla"}),
         ('import torch\nfrom mine import f\nf(device="tpu")\n', {"torch_tpu"}),
+        # What JAX and torchax are told says nothing of torch_xla.
+        (
+            "import jax\nimport torch\nimport torchax\nfrom transformers import AutoTokenizer\n"
+            'chip = jax.devices("tpu")[0]\ntorch.ones(2).to("jax").apply_jax_(jax.device_put, chip)\n',
+            {"torchax"},
+        ),
+        (
+            "import torch\nimport torchax\nfrom transformers import AutoTokenizer\n"
+            'kind = "tpu"\nprint(kind)\n',
+            {"torchax"},
+        ),
+        (
+            "import jax\nimport torch\nfrom transformers import AutoModel\n"
+            'print(jax.devices("tpu"))\n',
+            set(),
+        ),
+        (
+            "import torch\nfrom transformers import Trainer\nfrom mine import kind\n"
+            'print(kind("tpu"))\n',
+            {"torch_xla"},
+        ),
         # A setting beside torch_xla chooses torch_xla's TPU.
         ('import torch\nimport torch_xla\ndevice = "tpu"\n', {"torch_xla"}),
     ],

@@ -94,7 +94,7 @@ def found_members(
         return frozenset({target} if concerned else ())
     found = set(family.of_imports(imported))
     if family.TORCH_XLA not in found and (
-        frameworks_on_xla(tree, names, roots)
+        frameworks_on_xla(tree, names, roots, said=not found)
         or (meant_for_tpus and _runs_where_started(tree, names, roots))
     ):
         found.add(family.TORCH_XLA)
@@ -194,10 +194,13 @@ def _runs_where_started(tree: Tree, names: Names, roots: set[str]) -> bool:
     return bool(roots & _TRAIN_TORCH and used_frameworks(tree, names))
 
 
-def frameworks_on_xla(tree: Tree, names: Names, roots: set[str], *, counted: bool = True) -> bool:
+def frameworks_on_xla(
+    tree: Tree, names: Names, roots: set[str], *, counted: bool = True, said: bool = True
+) -> bool:
     """Whether a file imports a framework and asks it for TPU cores, which means torch_xla.
 
-    Also if it asks how many its Trainer has (``counted``).
+    Also if it asks how many its Trainer has (``counted``), or has words for TPUs (``said``): beside
+    torchax or torch_tpu these are its words.
     """
     if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & _TRAIN_TORCH):
         return False
@@ -225,9 +228,18 @@ def frameworks_on_xla(tree: Tree, names: Names, roots: set[str], *, counted: boo
         return True
     if any(_TPU_LAUNCH.search(text) for text in _usage(tree)):
         return True
-    if any(string(one) in _SAID or _is_compared(one, tree) for one in tree.strings):
+    words = (one for one in tree.strings if string(one) in _SAID or _is_compared(one, tree))
+    if said and any(not _is_told_to_others(one, tree, names) for one in words):
         return True
     return asks_for_cores(tree, lightning=bool(roots & {"lightning", "pytorch_lightning"}))
+
+
+def _is_told_to_others(literal: cst.SimpleString, tree: Tree, names: Names) -> bool:
+    """``jax.devices("tpu")``: what a package that has TPUs without torch_xla is told."""
+    above = tree.parents.get(literal)
+    call = tree.parents.get(above) if isinstance(above, cst.Arg) else None
+    named = names.resolve(call.func) if isinstance(call, cst.Call) else None
+    return (named or "").partition(".")[0] in _ELSEWHERE
 
 
 def _is_compared(literal: cst.SimpleString, tree: Tree) -> bool:
