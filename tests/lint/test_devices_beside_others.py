@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lint.rule_helpers import rows, told_in_files
+from tests.lint.rule_helpers import marks_in_files, rows, told_in_files
 
 SPAWNED = """
 import os
@@ -187,6 +187,7 @@ def train(model, loader, optimizer, options):
         ("note = torch.autograd.profiler.emit_itt()", []),
         ("print(torch.cuda.get_device_name(0))", [11]),
         ("print(torch.cuda.memory_reserved())", [11]),
+        ("torch.cuda.ipc_collect()", [11]),
         ("print(torch.cuda.device_count(), torch.cuda.get_rng_state_all())", []),
         ("print(torch.cuda.mem_get_info() if torch.cuda.is_available() else 0)", []),
     ],
@@ -497,3 +498,80 @@ def test_a_model_of_a_script_for_gpus_may_run_on_tpus(tmp_path):
     tpu = tpu.replace("import train as base\n", "import train as base\nfrom layers import Net\n")
     files = {"layers.py": LAYERS, "train.py": gpu, "train_tpu.py": tpu}
     assert told_in_files(tmp_path, files, {"XLA312"}) == {("layers.py", 11, "XLA312")}
+
+
+LITTLE_MEMORY = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+
+
+def fit(model, loader, optimizer):
+    model.to(torch_xla.device())
+    for batch in loader:
+        try:
+            model(batch.to(torch_xla.device())).sum().backward()
+            xm.optimizer_step(optimizer)
+            torch.cuda.synchronize()
+        except RuntimeError as error:
+            {handled}
+"""
+
+
+@pytest.mark.parametrize(
+    ("handled", "told"),
+    [
+        ('if "out of memory" not in str(error):\n                raise', [12]),
+        (
+            'if "CUDA out of memory." in str(error):\n                continue\n            raise',
+            [12],
+        ),
+        ("continue", []),
+        ("print(error)", []),
+    ],
+)
+def test_who_asks_for_memory_has_the_device(handled, told):
+    assert rows(LITTLE_MEMORY.format(handled=handled), "XLA707") == told
+
+
+SHOWS = """\
+import torch
+from start import start
+from torchvision.utils import save_image
+
+
+def main(model, pictures, folder):
+    accelerator = start("no")
+    model = model.to(accelerator.device)
+    for picture in pictures:
+        try:
+            save_image(model(picture[None].to(accelerator.device)), f"{folder}/shown.png")
+            {then}
+        except RuntimeError as error:
+            if "out of memory" in str(error):
+                torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main(torch.nn.Conv2d(3, 3, 1), [], "shown")
+"""
+START = """\
+import accelerate
+try:
+    import torch_xla.core.xla_model as xm
+except ImportError:
+    xm = None
+
+
+def start(precision):
+    return accelerate.Accelerator(mixed_precision=precision)
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "mark"), [("torch.cuda.ipc_collect()", ""), ("print(folder)", "  # !XLA406")]
+)
+def test_a_script_that_needs_a_gpu_however_little_memory_that_has(tmp_path, then, mark):
+    script = SHOWS.replace('shown.png")', f'shown.png"){mark}').replace("{then}", then)
+    files = {"show.py": script, "start.py": START}
+    assert told_in_files(tmp_path, files, {"XLA406"}) == marks_in_files(files)

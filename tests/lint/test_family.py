@@ -104,23 +104,37 @@ def members(text):
         ('import torch\nfrom mine import f\nf(device="tpu")\n', {"torch_tpu"}),
         # What JAX and torchax are told says nothing of torch_xla.
         (
-            "import jax\nimport torch\nimport torchax\nfrom transformers import AutoTokenizer\n"
-            'chip = jax.devices("tpu")[0]\ntorch.ones(2).to("jax").apply_jax_(jax.device_put, chip)\n',
+            """
+            import jax, torch, torchax
+            from transformers import AutoTokenizer
+            chip = jax.devices("tpu")[0]
+            torch.ones(2).to("jax").apply_jax_(jax.device_put, chip)
+            """,
             {"torchax"},
         ),
         (
-            "import torch\nimport torchax\nfrom transformers import AutoTokenizer\n"
-            'kind = "tpu"\nprint(kind)\n',
+            """
+            import torch, torchax
+            from transformers import AutoTokenizer
+            kind = "tpu"
+            """,
             {"torchax"},
         ),
         (
-            "import jax\nimport torch\nfrom transformers import AutoModel\n"
-            'print(jax.devices("tpu"))\n',
+            """
+            import jax, torch
+            from transformers import AutoModel
+            print(jax.devices("tpu"))
+            """,
             set(),
         ),
         (
-            "import torch\nfrom transformers import Trainer\nfrom mine import kind\n"
-            'print(kind("tpu"))\n',
+            """
+            import torch
+            from transformers import Trainer
+            from mine import kind
+            print(kind("tpu"))
+            """,
             {"torch_xla"},
         ),
         # A setting beside torch_xla chooses torch_xla's TPU.

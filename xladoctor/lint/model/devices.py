@@ -35,6 +35,8 @@ _CAUGHT = frozenset(
     {"Exception", "BaseException", "ImportError", "ModuleNotFoundError", "RuntimeError",
      "AttributeError", "AssertionError"}
 )  # fmt: skip
+#: What such a handler looks for in the message of an error where the device itself is there.
+_NO_MEMORY = "out of memory"
 
 _XLA = "torch_xla."
 #: The method that a call of a model runs.
@@ -287,6 +289,13 @@ class Devices:
         return any(node in self._imports for node in walk(tried.body))
 
     def _catches(self, handler: cst.ExceptHandler) -> bool:
+        """Whether a handler takes what is raised without the device: not if it asks for memory.
+
+        ``if "out of memory" in str(error)`` meets a device that is there.
+        """
+        texts = self._tree.within(handler.body, cst.SimpleString)
+        if any(_NO_MEMORY in text.value.lower() for text in texts):
+            return False
         if handler.type is None:
             return True
         return any(

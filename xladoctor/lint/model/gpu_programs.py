@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 #: What raises on a machine without a GPU.
 _NEEDS_GPU = frozenset(
-    {"torch.cuda.set_device", "torch.cuda.synchronize", "torch.cuda.current_device"}
+    f"torch.cuda.{name}" for name in ("set_device", "synchronize", "current_device", "ipc_collect")
 )
+_ASKED = frozenset(name.rpartition(".")[2] for name in _NEEDS_GPU)
 #: What trains where its ``accelerator=`` says, and what it calls GPUs of NVIDIA.
 _FRAMEWORKS = frozenset({"lightning", "pytorch_lightning", "lightning_fabric"})
 _RUNNERS = frozenset({"Fabric", "Trainer"})
@@ -89,7 +90,7 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
             if (number == 0 and argument.keyword is None)
             or (argument.keyword is not None and argument.keyword.value == "device")
         )
-        asked = method in {"to", "set_device", "synchronize", "current_device"} or named
+        asked = method == "to" or method in _ASKED or named
         name = names.resolve(call.func) or "" if asked else ""
         takes = (method == "to" and not name) or name.startswith("torch.")
         needed = name in raising or (named and takes) or _trains_on_gpus(call, names)

@@ -23,6 +23,7 @@ _CALLS = {
     "torch.cuda.synchronize": (_RAISES, "torch_xla.sync(wait=True)"),
     "torch.cuda.set_device": (_RAISES, "leave it out: each process has its device"),
     "torch.cuda.current_device": (_RAISES, "torch_xla.device()"),
+    "torch.cuda.ipc_collect": (_RAISES, "leave it out: nothing of an XLA device is shared so"),
     "torch.cuda.max_memory_allocated": ("answers 0", _MEMORY),
     "torch.cuda.memory_allocated": ("answers 0", _MEMORY),
     **{
