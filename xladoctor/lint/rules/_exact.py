@@ -158,8 +158,9 @@ def _draws_tensor(model: FileModel, call: CallSite) -> bool:
 def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSite | None:
     """A call of the dice that a number is computed of, also through names and functions.
 
-    ``scale = random.uniform(1, 2)`` in one branch is enough, whatever the others set. Sizes of
-    tensors (``x.shape``) are not drawn, whatever the tensors are computed of.
+    ``scale = random.uniform(1, 2)`` in one branch is enough, whatever the others set, unless the
+    name is used in another one that sets it. Sizes of tensors (``x.shape``) are not drawn, whatever
+    the tensors are computed of.
     """
     if isinstance(node, cst.Attribute):
         return _kept_drawn(model, node) if depth >= 0 else None
@@ -177,7 +178,7 @@ def drawn_in(model: FileModel, node: cst.CSTNode, depth: int = _NAMES) -> CallSi
             sources = list(_given_back(call.target, None)) if depth > 0 else []
             depth -= 1
     elif isinstance(node, cst.Name):
-        sources = [] if depth <= 0 else [*assigned(model, node), *_unpacked(model, node)]
+        sources = _given_to(model, node) if depth > 0 else []
         depth -= 1
     return next(filter(None, (drawn_in(model, one, depth) for one in sources)), None)
 
@@ -224,6 +225,12 @@ def tossed(model: FileModel, node: cst.CSTNode) -> CallSite | None:
     calls = [model.call(one) for one in made if isinstance(one, cst.Call)]
     dice = [x if _draws_tensor(model, x) else _read_of_dice(model, x) for x in calls]
     return dice[-1] if dice and len(dice) == len(made) and None not in dice else None
+
+
+def _given_to(model: FileModel, name: cst.Name) -> list[cst.CSTNode]:
+    """What a name may hold where it stands: the last that it is given, if that is sure."""
+    last = given_last(model, name)
+    return [*assigned(model, name), *_unpacked(model, name)] if last is None else [last]
 
 
 def _unpacked(model: FileModel, name: cst.Name) -> Iterator[cst.BaseExpression]:

@@ -121,11 +121,23 @@ def _is_size(model: FileModel, node: cst.Name) -> bool:
     )
 
 
-def gets_data(model: FileModel, node: cst.BaseExpression) -> bool:
+def gets_data(model: FileModel, node: cst.BaseExpression, made: CallSite) -> bool:
     """``ids[0, :n] = torch.tensor(tokens)`` after ``ids = torch.zeros(1, 128)``: what is not known.
 
     Numbers are what the device could write itself: ``mask[:, n:] = 0``.
+
+    Args:
+        model: The file that asks.
+        node: What is moved.
+        made: The factory's call, perhaps in a function or file that has another name for it.
     """
+    home = model.file_with(made.node)
+    line = home.parent(made.node)
+    targets = line.targets if isinstance(line, cst.Assign) else ()
+    return _gets_data(model, node) or any(_gets_data(home, one.target) for one in targets)
+
+
+def _gets_data(model: FileModel, node: cst.BaseExpression) -> bool:
     if not isinstance(node, cst.Name):
         return False
     function = model.function_of(node)

@@ -71,7 +71,7 @@ def host_made_tensor(model: FileModel) -> Iterator[Problem]:
             continue
         name = (made.name or "").rpartition(".")[2]
         constant = _constant(model, made, name)
-        if (not constant and name != "full") or gets_data(model, _plain(source)):
+        if (not constant and name != "full") or gets_data(model, _plain(source), made):
             continue
         yield model.problem(
             move.node,
