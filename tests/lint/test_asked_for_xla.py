@@ -215,6 +215,7 @@ def grow(model, length, device):
         last = out[:, -1:]
         new = model(last).argmax(-1)
         out = torch.cat([out, new], dim=1)
+        {ends}
     return out
 
 
@@ -239,7 +240,7 @@ def test_tokens_one_graph_each():
 
 def test_tokens_in_one_graph():
     whole = TOKENS.format(ends="pass")
-    assert rows(whole, "XLA205") == []
+    assert rows(whole, "XLA205") == rows(whole, "XLA206") == []
     assert 23 in rows(whole, "XLA101")
 
 

@@ -297,6 +297,7 @@ def write(net, ids, count):
     for _ in range(count):
         token = net(ids[:, -64:])[:, -1].argmax(-1, keepdim=True)
         ids = torch.cat([ids, token], dim=1)  # !XLA206
+        torch_xla.sync()
     return ids
 """,
     "a text that a module writes": f"""\
@@ -311,6 +312,8 @@ class Writer(torch.nn.Module):
         for _ in range(count):
             token = self(ids)[:, -1].argmax(-1, keepdim=True)
             ids = torch.cat((ids, token), dim=1)  # !XLA206
+            if (token == 0).all():
+                break
         return ids
 def main(ids):
     device = torch_xla.device()
@@ -327,7 +330,31 @@ def translate(net, text, count):
     for _ in range(count):
         token = net.decode(seen, ids)[:, -1:].argmax(-1)
         ids = torch.cat([ids, token], dim=1)  # !XLA206
+        if not (ids[:, -1] != 2).any():
+            break
     return ids
+""",
+    "a text that a loop of reads goes on with": f"""\
+{HEAD}
+def write(net, ids):
+    device = torch_xla.device()
+    net.to(device)
+    ids = ids.to(device)
+    while ids[0, -1] != 2 and ids.shape[1] < 64:
+        token = net(ids[:, -64:])[:, -1].argmax(-1, keepdim=True)
+        ids = torch.cat([ids, token], dim=1)  # !XLA206
+    return ids
+""",
+    "a text that is written in one graph": f"""\
+{HEAD}
+def write(net, ids, count):
+    device = torch_xla.device()
+    net.to(device)
+    ids = ids.to(device)
+    for _ in range(count):
+        token = net(ids[:, -64:])[:, -1].argmax(-1, keepdim=True)
+        ids = torch.cat([ids, token], dim=1)
+    return ids.cpu()
 """,
     "places that a model has for all tokens": f"""\
 {HEAD}

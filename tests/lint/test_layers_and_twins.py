@@ -37,6 +37,7 @@ class Writer(torch.nn.Module):
     def write(self, ids, length):
         for _ in range(length):
             ids = torch.cat((ids, self(ids)[:, -1:]), dim=1)  # !XLA206
+            torch_xla.sync()
         return ids
 def train(batches):
     device = torch_xla.device()

@@ -24,6 +24,7 @@ from xladoctor.lint.rules._memories import whole_memories
 from xladoctor.lint.rules._nested import NESTED, takes_device_tensor
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often, snippet
 from xladoctor.lint.rules._sources import the_source
+from xladoctor.lint.rules._turn_by_turn import ends_in_turns
 from xladoctor.lint.rules._written_lists import written_lists
 
 if TYPE_CHECKING:
@@ -169,6 +170,8 @@ def _writing_loop(model: FileModel, node: cst.CSTNode, target: cst.BaseExpressio
     if loop is None or loop.kind is not LoopKind.OTHER or loop.implicit:
         return None
     if not isinstance(target, cst.Name) or model.on_xla(node) is OnXla.NO:
+        return None
+    if not ends_in_turns(model, loop):
         return None
     names = {target.value, *_made_of(loop.node, target.value)}
     for call in model.reached(loop.node):
