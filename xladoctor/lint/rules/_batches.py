@@ -13,7 +13,7 @@ from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.knowledge import LOADER_NAME, MAKES_TENSOR, MOVER
 from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules._fetched import Batches, is_loaded_for, makes_device_loader
-from xladoctor.lint.rules._filled import is_constant
+from xladoctor.lint.rules._filled import gets_data, is_constant
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._moves import moves
 from xladoctor.lint.rules._reads import not_here
@@ -116,7 +116,8 @@ def uploads_of_arrays(model: FileModel) -> dict[Loop, list[CallSite]]:
     """The calls in loops that put an array on the device, whatever the loop goes over.
 
     ``torch.from_numpy(wave).to(device)`` and ``torch.as_tensor(image, device=device)``: what a
-    device loader would upload in the background, if the batch had it.
+    device loader would upload in the background, if the batch had it. Also what a helper fills
+    with such data: ``tokenized(texts).to(device)``.
     """
     found: dict[Loop, list[CallSite]] = {}
     for call in _uploads_of_arrays(model):
@@ -130,7 +131,9 @@ def uploads_of_arrays(model: FileModel) -> dict[Loop, list[CallSite]]:
 
 def _uploads_of_arrays(model: FileModel) -> Iterator[CallSite]:
     for call, source, made in model.once(_moves_anything):
-        if origin(model.value(call.node)) is made.node and _is_array(model, source):
+        if origin(model.value(call.node)) is made.node and (
+            _is_array(model, source) or _is_filled_with_data(model, source)
+        ):
             yield call
     for call in model.calls("torch.as_tensor", "torch.tensor"):
         device, data = call.keywords.get("device"), call.argument(0, "data")
@@ -162,6 +165,18 @@ def _is_array(model: FileModel, node: cst.BaseExpression) -> bool:
         return True
     data = call.argument(0, "data")
     return is_of_data(model, call) and data is not None and model.value(data).kind is Kind.ARRAY
+
+
+def _is_filled_with_data(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a tensor of the host was made empty within the loop, and got the turn's data."""
+    value = model.value(node)
+    made = value.origin if value.kind is Kind.CPU_TENSOR else None
+    return (
+        isinstance(made, cst.Call)
+        and _fills(model, made)
+        and model.hot_loop(made) is not None
+        and gets_data(model, node, model.call(made))
+    )
 
 
 def is_of_data(model: FileModel, call: CallSite) -> bool:

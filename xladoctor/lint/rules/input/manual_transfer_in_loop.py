@@ -216,12 +216,12 @@ def _by_trainer(model: FileModel, loop: Loop, node: cst.For) -> Iterator[Problem
 
 
 def _of_array(model: FileModel, loop: Loop, move: CallSite) -> Problem:
-    """A loop that puts an array on the device itself, also beside a device loader."""
+    """A loop that uploads an array or what it filled itself, also beside a device loader."""
     each = "training step" if loop.kind is LoopKind.STEP else "evaluation loop"
     return model.problem(
         move.node,
-        f"the {each} puts an array on the device itself: the upload waits for Python, and the "
-        "device waits for the upload",
+        f"the {each} uploads data of the host itself: the upload waits for Python, and the device "
+        "waits for the upload",
         suggestion="make the tensor in the Dataset or in collate_fn, so that a device loader "
         "uploads it with the batch",
         related=[model.place(loop.node, f"the {loop.kind.value}")],
