@@ -45,6 +45,8 @@ def all_cores_meet(model: FileModel, event: Event, call: CallSite, guard: Guard)
                 return True
     if _in_both_branches(model, event, guard) or _said_of_others_too(model, guard):
         return True
+    if _between_neighbours(model, call, same):
+        return True
     if _of_its_group(call, guard) or _holds_for_all(model, call, guard):
         return True
     if _both_lead_to_it(model, call, guard):
@@ -70,6 +72,20 @@ def _of_its_group(call: CallSite, guard: Guard) -> bool:
         return False
     group = call.argument(None, "group") or call.argument(None, "groups")
     return group is not None or (call.function is not None and "group" in call.function.parameters)
+
+
+def _between_neighbours(model: FileModel, call: CallSite, same: Sequence[CallSite]) -> bool:
+    """``x = xm.all_reduce(SUM, zeros, groups=behind())`` beside one with ``groups=before()``.
+
+    So tensors are sent from stage to stage: the other one of each pair comes by the other line.
+    """
+    groups = {
+        model.tree.text(given).strip()
+        for one in (call, *same)
+        if (given := one.argument(None, "groups")) is not None
+        and model.literal(given) is NotImplemented
+    }
+    return call.argument(None, "groups") is not None and len(groups) > 1
 
 
 def _holds_for_all(model: FileModel, call: CallSite, guard: Guard) -> bool:
