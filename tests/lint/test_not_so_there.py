@@ -70,6 +70,78 @@ def window(x, training):
 {STEPS}""",
 }
 
+PROGRAMS |= {
+    "XLA405: neighbours that send each other tensors": f"""\
+{XM}
+import torch_xla.distributed.xla_multiprocessing as xmp
+from stages import behind, before, stage
+
+def exchanged(shape, sent):
+    taken = torch.zeros(shape, device=torch_xla.device())
+    if xm.get_ordinal() % 2:
+        taken = xm.all_reduce(xm.REDUCE_SUM, taken, groups=before())
+    else:
+        xm.all_reduce(xm.REDUCE_SUM, sent, groups=behind())
+    if xm.get_ordinal() > 0:
+        xm.all_reduce(xm.REDUCE_SUM, sent)  # !XLA405
+    return taken
+
+def run(rank):
+    print(exchanged((8, 8), torch.ones(8, 8, device=torch_xla.device())))
+
+xmp.spawn(run)
+""",
+    "XLA405: one group of written cores": f"""\
+{XM}
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+def run(rank):
+    sent = torch.ones(8, 8, device=torch_xla.device())
+    if xm.get_ordinal() % 2:
+        xm.all_reduce(xm.REDUCE_SUM, sent, groups=[[0, 1], [2, 3]])  # !XLA405
+    xm.all_reduce(xm.REDUCE_SUM, sent, groups=[[0, 2], [1, 3]])
+
+xmp.spawn(run)
+""",
+}
+LEAVES = f"""\
+{XM}
+def epoch(model, optimizer, batches, last, limit):
+    for number, images in enumerate(batches):
+        if {{test}}:
+            break{{mark}}
+        optimizer.zero_grad()
+        model(images).mean().backward()
+        xm.optimizer_step(optimizer)
+
+def goes_on(trainer, limit):
+    return trainer.rate > 0.001 and trainer.steps < limit
+
+def train(trainer, model, loader, optimizer, limit):
+    device = torch_xla.device()
+    model.to(device)
+    {{around}}:
+        made = pl.ParallelLoader(loader, [device])
+        epoch(model, optimizer, made.per_device_loader(device), len(loader) - 1, limit)
+"""
+
+
+@pytest.mark.parametrize(
+    ("around", "test", "mark"),
+    [
+        ("for turn in range(8)", "number == last", ""),
+        ("for turn in range(8)", "number >= last", ""),
+        ("for turn in range(8)", "number == limit", "  # !XLA608"),
+        ("for turn in range(8)", "last == 7", "  # !XLA608"),
+        ("for turn in range(8)", "model.steps >= limit", "  # !XLA608"),
+        ("while goes_on(trainer, limit)", "model.steps >= limit", ""),
+        ("while goes_on(trainer, limit)", "model.steps >= last", "  # !XLA608"),
+    ],
+)
+def test_who_leaves_a_loader_behind(around, test, mark):
+    program = LEAVES.format(around=around, test=test, mark=mark)
+    assert told("XLA608", program) == marks(program)
+
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_told(name):
@@ -92,22 +164,25 @@ import words
 def train(model, loader, optimizer):
     device = torch_xla.device()
     model.to(device)
-    for pictures, texts in loader:
+    for pictures, texts in pl.MpDeviceLoader(loader, device):
         ids = words.encoded(texts).to(device){{mark}}
         optimizer.zero_grad()
-        model(pictures.to(device), ids).mean().backward()
-        xm.optimizer_step(optimizer, barrier=True)
+        model(pictures, ids).mean().backward()
+        xm.optimizer_step(optimizer)
 """
 
 
 @pytest.mark.parametrize(
     ("fill", "mark"),
     [
-        ("for row, one in enumerate(lists):\n        ids[row, : len(one)] = torch.tensor(one)", ""),
+        (
+            "for row, one in enumerate(lists):\n        ids[row, : len(one)] = torch.tensor(one)",
+            "  # !XLA603",
+        ),
         ("ids[:, 0] = 1", "  # !XLA604"),
         ("print(length)", "  # !XLA604"),
     ],
 )
 def test_what_a_helper_fills_with_content_of_the_host(tmp_path, fill, mark):
     files = {"words.py": WORDS.format(fill=fill), "train.py": FED.format(mark=mark)}
-    assert told_in_files(tmp_path, files, {"XLA604"}) == marks_in_files(files)
+    assert told_in_files(tmp_path, files, {"XLA603", "XLA604"}) == marks_in_files(files)

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import same_name
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,9 +124,38 @@ def _in_epoch(model: FileModel, node: cst.CSTNode, depth: int) -> bool:
 def _break(model: FileModel, loop: Loop) -> cst.CSTNode | None:
     assert isinstance(loop.node, cst.For)
     for node in walk(loop.node.body, into_functions=False):
-        if isinstance(node, cst.Break) and model.loop(node) is loop and not _ends_all(model, node):
+        if not isinstance(node, cst.Break) or model.loop(node) is not loop:
+            continue
+        if not _ends_all(model, node) and not _is_at_last(model, node, loop.node):
             return node
     return None
+
+
+def _is_at_last(model: FileModel, leave: cst.Break, loop: cst.For) -> bool:
+    """``if i == len(loader) - 1: break``: nothing is left to fetch then."""
+    guard = next(iter(model.guards(leave)), None)
+    test = guard.test if guard is not None and guard.when else None
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1:
+        return False
+    [asked] = test.comparisons
+    if not isinstance(asked.operator, cst.Equal | cst.GreaterThanEqual):
+        return False
+    counts = isinstance(loop.target, cst.Tuple) and same_name(
+        loop.target.elements[0].value, test.left
+    )
+    ways = sources(model, asked.comparator) or ()
+    return counts and bool(ways) and all(map(_is_last, ways))
+
+
+def _is_last(node: cst.CSTNode) -> bool:
+    """``len(loader) - 1``."""
+    return (
+        isinstance(node, cst.BinaryOperation)
+        and isinstance(node.operator, cst.Subtract)
+        and isinstance(node.right, cst.Integer)
+        and isinstance(node.left, cst.Call)
+        and is_name(node.left.func, "len")
+    )
 
 
 def _ends_all(model: FileModel, leave: cst.Break) -> bool:
@@ -170,14 +202,43 @@ def _is_never_set(model: FileModel, test: cst.BaseExpression) -> bool:
 
 def _ends_while(model: FileModel, guard: Guard, inner: cst.CSTNode) -> bool:
     """``while step < limit:`` around, where the break is for ``step >= limit``: all is over."""
-    for around in model.tree.ancestors(inner):
-        if isinstance(around, cst.FunctionDef):
-            return False
+    denies = _is_opposite if guard.when else _is_part
+    return any(
+        denies(model, guard.test, around.test)
+        or (guard.when and _asks_for_limit(model, guard.test, around.test))
+        for around in _whiles_around(model, inner, _DEPTH)
+    )
+
+
+def _whiles_around(model: FileModel, node: cst.CSTNode, depth: int) -> Iterator[cst.While]:
+    """The ``while`` loops around a node, or around all calls of its function."""
+    for around in model.tree.ancestors(node):
         if isinstance(around, cst.While):
-            denies = _is_opposite if guard.when else _is_part
-            if denies(model, guard.test, around.test):
-                return True
-    return False
+            yield around
+        elif isinstance(around, cst.FunctionDef):
+            break
+    function = model.function_of(node)
+    callers = model.callers(function) if function is not None and depth else ()
+    here = [call.node for call in callers if model.is_here(call.node)]
+    if len(here) == 1 == len(callers):
+        yield from _whiles_around(model, here[0], depth - 1)
+
+
+def _asks_for_limit(
+    model: FileModel, leaves: cst.BaseExpression, goes_on: cst.BaseExpression
+) -> bool:
+    """``steps >= limit`` of a ``while goes_on(trainer):`` that asks for ``done < limit`` itself."""
+    called = model.call(goes_on).target if isinstance(goes_on, cst.Call) else None
+    if not isinstance(called, Function) or not isinstance(leaves, cst.Comparison):
+        return False
+    asked = leaves.comparisons[0]
+    return any(
+        isinstance(part, cst.Comparison)
+        and (type(asked.operator), type(part.comparisons[0].operator)) in _OPPOSED
+        and same_name(asked.comparator, part.comparisons[0].comparator)
+        for value in returned(called)
+        for part in joined(value, cst.And)
+    )
 
 
 def _is_part(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
