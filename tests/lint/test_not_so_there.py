@@ -186,3 +186,43 @@ def train(model, loader, optimizer):
 def test_what_a_helper_fills_with_content_of_the_host(tmp_path, fill, mark):
     files = {"words.py": WORDS.format(fill=fill), "train.py": FED.format(mark=mark)}
     assert told_in_files(tmp_path, files, {"XLA603", "XLA604"}) == marks_in_files(files)
+
+
+SPEED = f"""\
+{XM}
+import time
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 2)
+    def forward(self, x):
+        return self.layer(x)
+
+def measure(loader):
+    net = Net().to(torch_xla.device())
+    net.eval()
+    began, seen, kept, last = time.time(), 0, [], 0
+    with torch.no_grad():
+        for images, labels in torch.utils.data.DataLoader(loader, batch_size=8):{{mark}}
+            {{turn}}
+            seen += images.size(0)
+    print(seen / (time.time() - began), last)
+"""
+
+
+@pytest.mark.parametrize(
+    ("turn", "mark"),
+    [
+        ("out = net(images)", ""),
+        ("out = torch.relu(net(images)).mean()", ""),
+        ("kept.append(net(images))", "  # !XLA301"),
+        ("last = last + net(images).mean()", "  # !XLA301"),
+        ("last += net(images).mean()", "  # !XLA301"),
+        ("best = torch.max(last, net(images)); last = best", "  # !XLA301"),
+        ("net.seen = net(images)", "  # !XLA301"),
+    ],
+)
+def test_who_measures_a_model_that_stands_on_the_device(turn, mark):
+    program = SPEED.format(turn=turn, mark=mark)
+    assert told("XLA301 XLA603", program) == marks(program)

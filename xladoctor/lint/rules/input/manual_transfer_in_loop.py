@@ -160,6 +160,8 @@ def _by_helper(model: FileModel, loop: Loop, node: cst.For) -> CallSite | None:
         given = call.positional[0] if call.positional else None
         if not isinstance(given, cst.Name) or given.value not in names or call.target is None:
             continue
+        if model.value(call.node.func).kind is Kind.MODEL:
+            continue  # its weights are there, which moves no batch
         moved = model.value(call.node)
         if (
             model.loop(call.node) is loop

@@ -22,6 +22,7 @@ from xladoctor.lint.rules._batches import (
 from xladoctor.lint.rules._beside import over_own_loader
 from xladoctor.lint.rules._denoising import denoising
 from xladoctor.lint.rules._drawing_turns import drawing_turns
+from xladoctor.lint.rules._dropped import drops_all
 from xladoctor.lint.rules._ends import fetches, may_end
 from xladoctor.lint.rules._formatting import FORMATTING, formats
 from xladoctor.lint.rules._generators import hands_on_device_loader, makes_its_own
@@ -175,6 +176,8 @@ def _evaluation(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iter
                 "pl.MpDeviceLoader(loader, device)",
                 related=[loop_place(model, loop)],
             )
+        return
+    if drops_all(model, loop.node):
         return
     yield model.problem(
         loop.node,
