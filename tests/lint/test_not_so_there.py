@@ -191,6 +191,7 @@ def test_what_a_helper_fills_with_content_of_the_host(tmp_path, fill, mark):
 SPEED = f"""\
 {XM}
 import time
+from others import work
 
 class Net(torch.nn.Module):
     def __init__(self):
@@ -211,10 +212,22 @@ def measure(loader):
 """
 
 
+def test_a_model_that_keeps_what_it_has_seen_is_another_matter():
+    program = SPEED.format(turn="out = net(images)", mark="  # !XLA301")
+    kept = "y = self.layer(x)\n        self.queue[0] = y.mean(0)\n        return y"
+    program = program.replace("return self.layer(x)", kept).replace(
+        "self.layer = torch.nn.Linear(8, 2)",
+        "self.layer = torch.nn.Linear(8, 2)\n"
+        '        self.register_buffer("queue", torch.zeros(8, 2))',
+    )
+    assert told("XLA301", program) == marks(program)
+
+
 @pytest.mark.parametrize(
     ("turn", "mark"),
     [
         ("out = net(images)", ""),
+        ("out = work(net, images)", "  # !XLA301"),
         ("out = torch.relu(net(images)).mean()", ""),
         ("kept.append(net(images))", "  # !XLA301"),
         ("last = last + net(images).mean()", "  # !XLA301"),
