@@ -66,6 +66,25 @@ def test_what_the_shell_is_told_without_a_sign_is_told_about():
     assert (found.locations[0].cell, found.locations[0].row) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("cell", "rows"),
+    [
+        (
+            "WHEEL = 'torch_xla-{}-cp37-cp37m-linux_x86_64.whl'.format(ask())\n!pip install $WHEEL",
+            [2],
+        ),
+        ("tag = '1.9'\nURL = f'https://a.example/torch_xla-{tag}.whl'\n!pip install {URL}", []),
+        ("TAG = '1.9'\n!pip install torch_xla==$TAG", [2]),
+        ("STORE = 'gs://tpu-pytorch/wheels'\n!gsutil cp \"${STORE}/$NAME\" .", [2]),
+        ("TAG = '2.9.0'\n!pip install torch_xla==$TAG", []),
+        ("def f():\n    TAG = '1.9'\n!pip install torch_xla==$TAG", []),
+    ],
+)
+def test_a_command_has_what_the_notebook_put_into_its_variables(cell, rows):
+    result = engine.lint(source_of("import torch_xla", cell), engine.LintOptions())
+    assert [x.locations[0].row for x in result.findings if x.code == "XLA716"] == rows
+
+
 def test_an_indented_cell_is_told_where_it_stands_and_not_rewritten():
     cells = "import torch_xla.core.xla_model as xm", "  device = xm.xla_device()\n  xm.mark_step()"
     source = source_of(*cells)

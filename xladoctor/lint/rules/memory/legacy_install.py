@@ -32,7 +32,7 @@ _LEGACY = (
     (r"env-setup\.py", "env-setup.py installs the XRT runtime, which was removed in torch_xla 2.1"),
     (r"cloud[-_]tpu[-_]client", "cloud-tpu-client is for TPU nodes, which no longer exist"),
     (
-        r"tpu-pytorch/wheels|torch_xla-(?:1\.\d|nightly)",
+        r"tpu-pytorch/wheels|torch_xla-(?:1\.\d|nightly)|torch_xla-[^\s/'\"]*-cp3[67]\b",
         "these wheels of torch_xla are for Python 3.6 to 3.8 and the XRT runtime",
     ),
     (r"\btorch[-_]xla(?:\[\w+\])?==\s*1\.", "torch_xla 1.x has the XRT runtime, removed in 2.1"),
@@ -49,6 +49,8 @@ _FETCHES = patterns.lazy(r"^(?:curl|wget)\b[^;&|]*$")
 _RUNS_SETUP = patterns.lazy(r"^(?:sudo\s+)?python3?\s+\S*env-setup\.py\b[^;&|]*$")
 _INSTALLS = patterns.lazy(r"^(?:python3?\s+-m\s+)?pip3?\s+install\s+(?P<what>[^;&|]+)$")
 _CURRENT = patterns.lazy(r"\bpip3?\s+install\b.*\btorch[-_]xla\b")
+#: ``$WHEEL``, ``${WHEEL}`` and ``{WHEEL}``, by which IPython puts a variable into a command.
+_VARIABLE = patterns.lazy(r"\$\{?([A-Za-z_]\w*)\}?|\{([A-Za-z_]\w*)\}")
 #: Words of a pip command that the new one makes superfluous. Anything else would be lost.
 _REPLACED = patterns.lazy(
     r"^(?:-q|-U|--quiet|--upgrade|--user|cloud[-_]tpu[-_]client(?:[=<>~].*)?|"
@@ -64,7 +66,7 @@ def legacy_install(model: FileModel) -> Iterator[Problem]:
         return
     fixes = _Commands(model)
     for number, line in model.shell:
-        why = _legacy(line)
+        why = _legacy(line) or _legacy(_filled_in(model, line))
         if why is not None:
             place = model.place_of_row(number)
             yield _problem(model, place, why, fixes.of_line(number, line))
@@ -140,6 +142,36 @@ class _Commands:
         version = ".".join(map(str, self._model.target[:2]))
         where = "" if self._model.target >= _LIBTPU_SINCE else f" {_LIBTPU}"
         return f"pip install torch=={version}.0 'torch_xla[tpu]=={version}.0'{where}"
+
+
+def _filled_in(model: FileModel, line: str) -> str:
+    """A command with what the notebook put into its variables: ``pip install "$WHEEL"``."""
+
+    def text(match: re.Match[str]) -> str:
+        return written.get(match[1] or match[2], match[0])
+
+    if not line.startswith("!") or _VARIABLE.search(line) is None:
+        return line
+    written = {
+        target.target.value: "".join(_parts(model, node.value))
+        for node in model.nodes(cst.Assign)
+        if isinstance(node, cst.Assign) and model.function_of(node) is None
+        for target in node.targets
+        if isinstance(target.target, cst.Name)
+    }
+    return _VARIABLE.sub(text, line)
+
+
+def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[str]:
+    """The text of ``"..."``, and the template of ``"torch_xla-{}.whl".format(version)``."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        node = node.func.value if node.func.attr.value == "format" else node
+    text = model.literal(node)
+    if isinstance(text, str):
+        yield text
+    elif isinstance(node, cst.FormattedString):
+        for part in node.parts:
+            yield part.value if isinstance(part, cst.FormattedStringText) else "{}"
 
 
 def _legacy(line: str) -> str | None:
