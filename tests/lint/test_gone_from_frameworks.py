@@ -215,6 +215,27 @@ class Net(Masks, PreTrainedModel):
     def forward(self, batch, heads):
         return self.get_head_mask(heads), Letters().encode_plus(batch)
 """,
+    "a class on the Trainer with a loop of its own, and one without": """\
+import torch_xla
+from transformers import Trainer
+
+
+class Contrastive(Trainer):
+    def train(self, model_path=None):
+        return self.inner(model_path)
+
+
+class Weighted(Trainer):
+    def compute_loss(self, model, inputs, num_items_in_batch=None, return_outputs=False):
+        return model(**inputs)[0].mean()
+
+
+def main(model, arguments, path):
+    own = Contrastive(model=model, args=arguments)
+    own.train(model_path=path)
+    theirs = Weighted(model=model, args=arguments)
+    theirs.train(model_path=path)  # !XLA905
+""",
     "a program that brings its own transformers": """\
 import torch_xla
 from transformers import AdamW, Trainer

@@ -119,8 +119,18 @@ def _which(model: FileModel, call: CallSite) -> Iterator[str]:
         yield _ARGUMENTS
     elif call.method == "train" and call.receiver is not None:
         trainer = the_call(model, call.receiver)
-        if trainer is not None and is_trainer(model, trainer):
+        if (
+            trainer is not None
+            and is_trainer(model, trainer)
+            and not _trains_itself(model, trainer)
+        ):
             yield _TRAIN
+
+
+def _trains_itself(model: FileModel, trainer: CallSite) -> bool:
+    """Whether a class of the program has a ``train`` of its own, with arguments of its own."""
+    made = model.value(trainer.node).instance
+    return made is not None and model.method(made.cls, "train") is not None
 
 
 def _declares(model: FileModel, call: CallSite, name: str) -> bool:
