@@ -139,15 +139,14 @@ class Launches:
 
     def _told(self, path: str, root: str) -> _Told:
         """What one file says."""
-        data = self._read(path)
-        said = frozenset(self._said(path, data))
-        name = os.path.basename(path)  # noqa: PTH119
+        folder, name = os.path.split(path)
+        data, named = self._read(path), called_for_tpus(name)
+        said = frozenset(_said(name, data, named=named)) if data else frozenset()
         counts: set[bytes] = set()
         if not _REQUIRES.search(name):
             counts.update(one["count"] for one in _CORES.finditer(data))
-        place = _serves(os.path.dirname(path), root)  # noqa: PTH120
-        named = called_for_tpus(name) and _asks_for_tpus(said)
-        return _Told(place, said, frozenset(counts - {b"0"}), named)
+        place = _serves(folder, root)
+        return _Told(place, said, frozenset(counts - {b"0"}), named and _asks_for_tpus(said))
 
     def _files(self, root: str, marked: bool) -> Iterator[str]:
         """What a project has of settings, scripts and requirements, its outer folders first.
@@ -190,25 +189,28 @@ class Launches:
             return b""
         return b"" if _OF_MACHINES in data else _COMMENT.sub(b"", data)
 
-    @staticmethod
-    def _said(path: str, data: bytes) -> Iterator[_Said]:
-        """What each line of a file that asks for an accelerator says."""
-        if not data:
-            return
-        name = os.path.basename(path)  # noqa: PTH119
-        named, shell = called_for_tpus(name), _SHELL.search(name) is not None
-        frozen = not named and not shell and data.count(b"\n") > _LONGEST
-        if (_REQUIRED.search(data) and not frozen) or (named and _YAML.search(name)):
-            yield _Said.ON_PURPOSE
-        if _REQUIRES.search(name):
-            return
-        for found in (_LINE if shell else _SETTING).finditer(data):
-            group = found.groupdict()
-            value = (group["value"] or b"").lower()
-            if value in _TPU or group["tpu"]:
-                yield _Said.ON_PURPOSE if named or shell else _Said.TPU
-            elif group.get("other") or (value in _OTHER and not (value == _FSDP and named)):
-                yield _Said.OTHER
+
+def _said(name: str, data: bytes, *, named: bool) -> Iterator[_Said]:
+    """What each line of a file that asks for an accelerator says.
+
+    Args:
+        name: What the file is called.
+        data: What it holds, without comments.
+        named: Whether it is called for TPUs.
+    """
+    shell = _SHELL.search(name) is not None
+    frozen = not named and not shell and data.count(b"\n") > _LONGEST
+    if (_REQUIRED.search(data) and not frozen) or (named and _YAML.search(name)):
+        yield _Said.ON_PURPOSE
+    if _REQUIRES.search(name):
+        return
+    for found in (_LINE if shell else _SETTING).finditer(data):
+        group = found.groupdict()
+        value = (group["value"] or b"").lower()
+        if value in _TPU or group["tpu"]:
+            yield _Said.ON_PURPOSE if named or shell else _Said.TPU
+        elif group.get("other") or (value in _OTHER and not (value == _FSDP and named)):
+            yield _Said.OTHER
 
 
 def _asks_for_tpus(said: frozenset[_Said]) -> bool:

@@ -6,6 +6,7 @@ an XLA device, nor does what only such scripts import.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -81,7 +82,8 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
 
     Also ``from_pretrained(name, device_map="cuda")``.
     """
-    raising = _NEEDS_GPU - patched(tree, names)
+    # Found once some line calls one of these: few programs do.
+    raising = functools.cache(lambda: _NEEDS_GPU - patched(tree, names))
     for call in tree.calls:
         method = call.func.attr.value if isinstance(call.func, cst.Attribute) else ""
         named = any(
@@ -93,7 +95,11 @@ def needs_gpu(tree: Tree, names: Names | LinkedNames) -> Iterator[cst.Call]:
         asked = method == "to" or method in _ASKED or named
         name = names.resolve(call.func) or "" if asked else ""
         takes = (method == "to" and not name) or name.startswith("torch.")
-        needed = name in raising or (named and takes) or _trains_on_gpus(call, names)
+        needed = (
+            (name in _NEEDS_GPU and name in raising())
+            or (named and takes)
+            or _trains_on_gpus(call, names)
+        )
         needed = needed or (text_of(given(call, None, "device_map")) or "").startswith("cuda")
         if needed and not _is_default(tree, call):
             yield call

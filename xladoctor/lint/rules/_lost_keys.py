@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model.dotted import text_of
+from xladoctor.lint.rules._api import version
 from xladoctor.lint.rules._sources import the_call
 from xladoctor.lint.rules._tolerated import tolerated
 
@@ -36,7 +37,7 @@ def lost_keys(model: FileModel) -> Iterator[Problem]:
             continue
         made = the_call(model, node.value)
         row = _lost().get((made.name or "", key)) if made is not None else None
-        if row is None or model.target < tuple(map(int, row["removed_in"].split("."))):
+        if row is None or model.target < version(row["removed_in"]):
             continue
         if tolerated(model, node) or _is_asked(model, node, key):
             continue

@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import catalogue
+from xladoctor.lint.rules._api import version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ def renamed_metrics(model: FileModel) -> Iterator[Problem]:
         row = _renamed().get(str(model.literal(asked))) if asked is not None else None
         if asked is None or row is None or row["new"] in model.text:
             continue
-        if model.target < tuple(map(int, row["renamed_in"].split("."))):
+        if model.target < version(row["renamed_in"]):
             continue
         written = f'"{row["new"]}"'
         yield model.problem(

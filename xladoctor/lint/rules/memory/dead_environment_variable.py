@@ -15,6 +15,7 @@ from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._api import version
 from xladoctor.lint.rules._environment import SHELL, is_environ, is_off, key_of, settings
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
         pattern: str = row["name"]
         if name != pattern and not (pattern.endswith("*") and name.startswith(pattern[:-1])):
             continue
-        if "dead_in" in row and target < tuple(map(int, row["dead_in"].split("."))):
+        if "dead_in" in row and target < version(row["dead_in"]):
             return None
         return row
     return None

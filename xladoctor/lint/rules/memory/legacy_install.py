@@ -146,20 +146,21 @@ class _Commands:
 
 def _filled_in(model: FileModel, line: str) -> str:
     """A command with what the notebook put into its variables: ``pip install "$WHEEL"``."""
-
-    def text(match: re.Match[str]) -> str:
-        return written.get(match[1] or match[2], match[0])
-
     if not line.startswith("!") or _VARIABLE.search(line) is None:
         return line
-    written = {
+    written = model.once(_written)
+    return _VARIABLE.sub(lambda match: written.get(match[1] or match[2], match[0]), line)
+
+
+def _written(model: FileModel) -> dict[str, str]:
+    """The texts that the names of a notebook hold."""
+    return {
         target.target.value: "".join(_parts(model, node.value))
         for node in model.nodes(cst.Assign)
         if isinstance(node, cst.Assign) and model.function_of(node) is None
         for target in node.targets
         if isinstance(target.target, cst.Name)
     }
-    return _VARIABLE.sub(text, line)
 
 
 def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[str]:
