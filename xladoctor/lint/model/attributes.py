@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import attribute_of, container, dictionary
-from xladoctor.lint.model.dotted import dotted_text, last_name
+from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.syntax import Class, Function
@@ -209,7 +209,20 @@ class Attributes:
             return UNKNOWN  # ``args.model`` says which
         if holder.kind is Kind.OBJECT and holder.local and guessed == UNKNOWN:
             return Value(local=True)  # ``meter.avg``
+        if guessed == UNKNOWN and self._may_be_buffer(node, holder):
+            return Value(made_of_device=True)
         return guessed
+
+    def _may_be_buffer(self, node: cst.Attribute, holder: Value) -> bool:
+        """``self.model.scores[i].item()`` of a model that nobody has read: who reads it knows."""
+        own = is_name(node.value, "self") or holder.instance is not None or bool(holder.classes)
+        settings = know.SETTINGS_NAME.search(node.attr.value)
+        return (
+            holder.kind is Kind.MODEL
+            and not own
+            and not settings
+            and self._flow.belief.believes()
+        )
 
     def _tensor_attribute(self, holder: Value, name: str) -> Value:
         if name in know.HOST_ATTRIBUTES:

@@ -61,6 +61,8 @@ GRADIENT_NORMS = frozenset(
 )
 #: The same as methods of models (FSDP), Accelerate's and Fabric's objects.
 GRADIENT_NORM_METHODS = frozenset({"clip_grad_norm_", "clip_gradients", "get_grad_norm"})
+#: What is asked of the elements of a tensor, and of nothing else: of numbers they raise.
+ASKS_OF_TENSORS = frozenset({"isnan", "isinf", "isfinite", "isposinf", "isneginf"})
 #: What gives elements of what it is given.
 PICKS = frozenset({"random.choice", "random.choices", "random.sample"})
 #: What is moved with the module that it belongs to, by how its value is called.

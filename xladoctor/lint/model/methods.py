@@ -77,7 +77,9 @@ class MethodEvaluator:
     ) -> Value:
         """What ``receiver.method(...)`` gives back."""
         name = func.attr.value
-        if receiver.made_of_device and name in {"cpu", "detach", "item"}:
+        asked = name in know.ASKS_OF_TENSORS and receiver == UNKNOWN and not node.args
+        asked = asked and self._flow.belief.believes()
+        if asked or (receiver.made_of_device and name in {"cpu", "detach", "item"}):
             receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
             self._flow.record(func.value, receiver)
         receiver = self._tensor_of_roads(func, receiver, frame)

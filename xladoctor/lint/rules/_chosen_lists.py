@@ -90,7 +90,19 @@ def _is_chosen_from(model: FileModel, append: CallSite, depth: int) -> bool:
     if loop is None or not isinstance(loop.node, cst.For):
         return False
     asked = any(
-        loop.node in model.tree.ancestors(guard.node) and asks_tensor(model, guard.test)
+        loop.node in model.tree.ancestors(guard.node)
+        and not _ends_all(model, guard.node, append.node)
+        and asks_tensor(model, guard.test)
         for guard in model.guards(append.node)
     )
     return asked or _goes_over(model, loop.node.iter, depth)
+
+
+def _ends_all(model: FileModel, decides: cst.CSTNode, append: cst.CSTNode) -> bool:
+    """``if bad.any(): return None`` before a line: of what is left out there nothing is made."""
+    if not isinstance(decides, cst.If) or decides in model.tree.ancestors(append):
+        return False
+    lines = decides.body.body
+    last = lines[-1] if lines else None
+    parts = last.body if isinstance(last, cst.SimpleStatementLine) else lines
+    return any(isinstance(part, cst.Return | cst.Raise) for part in parts)

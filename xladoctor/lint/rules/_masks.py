@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.booleans import TENSORS
+from xladoctor.lint.model.values import Kind
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ def mask_of(model: FileModel, node: cst.Subscript) -> cst.BaseExpression | None:
         if isinstance(index, cst.Index) and _is_mask(model, index.value):
             return index.value
     return None
+
+
+def is_of_device(model: FileModel, node: cst.Subscript, mask: cst.BaseExpression) -> bool:
+    """Whether what a mask chooses from is on the device.
+
+    Where nobody knows: a mask on the device chooses from nothing else.
+    """
+    value = model.value(node.value)
+    return value.is_device_tensor or (
+        value.kind is Kind.UNKNOWN and not value.roads and not is_on_host(model, mask)
+    )
 
 
 def is_on_host(model: FileModel, mask: cst.BaseExpression) -> bool:

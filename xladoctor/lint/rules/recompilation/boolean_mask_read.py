@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rewrites.masked_mean import masked_mean_fix
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._masks import is_on_host, mask_of
+from xladoctor.lint.rules._masks import is_of_device, is_on_host, mask_of
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def boolean_mask_read(model: FileModel) -> Iterator[Problem]:
         if _is_target(model, node):
             continue
         mask = mask_of(model, node)
-        if mask is None or not model.value(node.value).is_device_tensor:
+        if mask is None or not is_of_device(model, node, mask):
             continue
         loop = costly_loop(model, node)
         if loop is None:

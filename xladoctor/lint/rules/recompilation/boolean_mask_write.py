@@ -8,7 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import same_name
-from xladoctor.lint.rules._masks import is_on_host, mask_of
+from xladoctor.lint.rules._masks import is_of_device, is_on_host, mask_of
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often, snippet, why_on_device
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def boolean_mask_write(model: FileModel) -> Iterator[Problem]:
                 continue
             value = model.value(target.value)
             loop = costly_loop(model, node)
-            if not value.is_device_tensor or loop is None:
+            if loop is None or not is_of_device(model, target, mask):
                 continue
             yield model.problem(
                 target,
