@@ -470,3 +470,69 @@ def test_a_copied_question_for_xla_beside_models_that_are_put_on_a_gpu(
     }
     assert told_in_files(tmp_path, files, {"XLA101", "XLA706"}) >= marks_in_files(files, {"XLA101"})
     assert not silent or told_in_files(tmp_path, files, {"XLA101", "XLA706"}) == set()
+
+
+HELPER = """\
+import torch
+from transformers import Trainer
+
+
+class Weighted(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss = model(**inputs).loss
+        self.last = loss.item(){mark}
+        return loss
+
+
+def build(net):
+    return torch.optim.AdamW(net.parameters()){more}
+"""
+RUN = """\
+import torch_xla.core.xla_model as xm
+from transformers import Trainer
+{imports}
+
+
+def _mp_fn(index):
+    main()
+
+
+def main():
+    net, data, options = load()
+    trainer = {trainer}(net, options, train_dataset=data, optimizers=(build(net), None))
+    trainer.train()
+"""
+STARTS = "\n\n\ndef start(*given, **named):\n    return Weighted(*given, **named)"
+
+
+@pytest.mark.parametrize(
+    ("imports", "trainer", "more", "told"),
+    [
+        ("from helper import build", "Trainer", "", False),
+        ("from helper import build", "Trainer", STARTS, False),
+        ("from helper import Weighted, build", "Weighted", "", True),
+        ("from helper import build, start", "start", STARTS, True),
+        # Kept in a table, found by a text, or made by a library.
+        ("from helper import build", "Trainer", "\n\n\nALL = [Weighted]", True),
+        ("from helper import build", "options['Weighted']", "", True),
+        ("import helper\nfrom helper import build", "getattr(helper, options.kind)", "", True),
+        ("from helper import build\nfrom hydra.utils import instantiate", "instantiate", "", True),
+    ],
+)
+def test_a_class_of_a_helper_that_nothing_names(tmp_path, imports, trainer, more, told):
+    files = {
+        "helper.py": HELPER.format(mark="  # !XLA101" if told else "", more=more),
+        "run.py": RUN.format(imports=imports, trainer=trainer),
+    }
+    asked = {"XLA101"}
+    assert told_in_files(tmp_path, files, asked) == marks_in_files(files, asked)
+
+
+def test_a_class_that_a_package_hands_on(tmp_path):
+    files = {
+        "parts/__init__.py": "from .helper import *\n",
+        "parts/helper.py": HELPER.format(mark="  # !XLA101", more=""),
+        "run.py": RUN.format(imports="from parts import build", trainer="Trainer"),
+    }
+    asked = {"XLA101"}
+    assert told_in_files(tmp_path, files, asked) == marks_in_files(files, asked)

@@ -19,6 +19,7 @@ from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.placed_on_gpus import placed_on_gpus
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trainers import of_searches
+from xladoctor.lint.model.unclaimed import unclaimed
 from xladoctor.lint.model.unreached import gives_up
 from xladoctor.lint.words import OTHER_WORDS, XLA_WORDS, words
 
@@ -142,6 +143,7 @@ class Devices:
                 or function in self._of_gpu_scripts
                 or function in self._beside_cores[0]
                 or function in self.of_searches
+                or self._is_unclaimed(function)
                 or self._is_defined_elsewhere(function)
                 or self._is_left_to_others(function)
             ):
@@ -184,6 +186,15 @@ class Devices:
     def _is_of_xla(self, node: cst.CSTNode) -> bool:
         """Whether the file of a node is for XLA devices, or has a word of them."""
         return self._believes(node) or self._serves_xla(self._tree.module_of(node))
+
+    def _is_unclaimed(self, function: Function) -> bool:
+        """Whether a helper defines a function, or its class, and nothing of the program names it."""
+        around = [(one.node, one.owner and one.owner.node) for one in function.around]
+        return not self._unclaimed.isdisjoint(node for pair in around for node in pair)
+
+    @functools.cached_property
+    def _unclaimed(self) -> frozenset[cst.CSTNode | None]:
+        return frozenset(unclaimed(self._tree, self._names, self._serves_xla))
 
     def _is_left_to_others(self, function: Function) -> bool:
         """``train``, which nothing for XLA calls, beside ``train_tpu``, which calls torch_xla."""

@@ -1,0 +1,133 @@
+"""What a helper defines and nothing of the program names: none of the files for XLA runs it.
+
+``from trainer import schedules``, of a file that holds a Trainer too, which nobody makes. By names
+alone: what is named anywhere else is claimed, and so is all of a program that asks for names by
+texts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import libcst as cst
+
+from xladoctor.lint.model.dotted import text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from xladoctor.lint.model.linked_names import LinkedNames
+    from xladoctor.lint.model.names import Names
+    from xladoctor.lint.model.syntax import Tree
+
+Definition: TypeAlias = "cst.FunctionDef | cst.ClassDef"
+
+#: What finds classes and functions that no line names.
+_FINDS = frozenset(
+    {"__subclasses__", "__init_subclass__", "import_module", "__import__", "globals", "getmembers",
+     "instantiate", "locate", "LightningCLI", "get_class", "get_method", "attrgetter"}
+)  # fmt: skip
+
+
+def unclaimed(
+    tree: Tree, names: Names | LinkedNames, has_words: Callable[[cst.Module], bool]
+) -> frozenset[Definition]:
+    """The functions and classes of helpers that no code of a program comes to.
+
+    Args:
+        tree: The files.
+        names: What their names are bound to.
+        has_words: Whether a file has a word of XLA devices: then it may be used there by
+            files that are not here.
+    """
+    helpers = {one for one in names.importers() if not has_words(one)} - _handed_on(tree, names)
+    found = {node: None for one in helpers for node in _defined(one)}
+    if not found or _finds_by_text(tree):
+        return frozenset()
+    texts = {text_of(literal) for literal in tree.strings}
+    named = {node.name.value for node in found}
+    # Each name to where it stands: a definition of a helper, or None for all other code.
+    mentions: dict[str, set[Definition | None]] = {}
+    for node in tree.nodes(cst.Name):
+        assert isinstance(node, cst.Name)
+        if node.value in named and not _is_name_of(tree, node):
+            mentions.setdefault(node.value, set()).add(_home(tree, node, found))
+    return frozenset(
+        node
+        for node in _not_reached(found, mentions)
+        if node.name.value not in texts and not node.decorators
+    )
+
+
+def _not_reached(
+    found: dict[Definition, None], mentions: dict[str, set[Definition | None]]
+) -> set[Definition]:
+    """The definitions that are named in each other alone, or nowhere."""
+    left = set(found)
+    grew = True
+    while grew:
+        reached = {
+            node
+            for node in left
+            if any(
+                home is None or (home is not node and home not in left)
+                for home in mentions.get(node.name.value, ())
+            )
+        }
+        left -= reached
+        grew = bool(reached)
+    return left
+
+
+def _defined(module: cst.Module) -> Iterator[Definition]:
+    """The functions and classes at the top of a file."""
+    for line in module.body:
+        if isinstance(line, cst.FunctionDef | cst.ClassDef):
+            yield line
+
+
+def _is_name_of(tree: Tree, node: cst.Name) -> bool:
+    """Whether a name is that of what is defined there."""
+    parent = tree.parents[node]
+    return isinstance(parent, cst.FunctionDef | cst.ClassDef) and parent.name is node
+
+
+def _home(tree: Tree, node: cst.CSTNode, found: dict[Definition, None]) -> Definition | None:
+    """The definition of a helper in which a name stands."""
+    for one in tree.ancestors(node):
+        if isinstance(one, cst.FunctionDef | cst.ClassDef) and one in found:
+            return one
+    return None
+
+
+def _finds_by_text(tree: Tree) -> bool:
+    """Whether a program looks for names by texts: ``getattr(models, args.arch)``."""
+    for node in tree.nodes(cst.Name):
+        assert isinstance(node, cst.Name)
+        if node.value in _FINDS:
+            return True
+        if node.value == "getattr" and _asks_module(tree, node):
+            return True
+    return False
+
+
+def _asks_module(tree: Tree, node: cst.Name) -> bool:
+    call = tree.parents[node]
+    if not isinstance(call, cst.Call) or len(call.args) < 2 or text_of(call.args[1].value):
+        return False
+    asked = call.args[0].value
+    while isinstance(asked, cst.Attribute):
+        asked = asked.value
+    bound = tree.bindings(asked) if isinstance(asked, cst.Name) else ()
+    return any(item.kind == "import" for item in bound) or not isinstance(asked, cst.Name)
+
+
+def _handed_on(tree: Tree, names: Names | LinkedNames) -> set[cst.Module]:
+    """The helpers that a package hands on whole: ``from .losses import *``, and no code."""
+    stars = {
+        tree.module_of(node)
+        for node in tree.imports
+        if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar)
+    }
+    packages = {one for one in stars if not any(True for _ in _defined(one))}
+    return {one for one, by in names.importers().items() if not by.isdisjoint(packages)}
