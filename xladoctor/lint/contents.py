@@ -48,6 +48,11 @@ class Facts:
     modules: tuple[str, ...]
     script: bool = False
 
+    @property
+    def links(self) -> tuple[object, ...]:
+        """What decides which files belong together, but for its lines."""
+        return self.root, self.modules, self.script
+
 
 class KeptFacts(Protocol):
     """Where facts of files are kept from run to run."""

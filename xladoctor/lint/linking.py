@@ -134,7 +134,7 @@ def hold(found: Sequence[Group], edited: Mapping[str, str], files: Files) -> boo
     of = {name: group for group in found for name in group.names if name in edited}
     for name, digest in edited.items():
         before, now = files.known_facts(digest), files.facts(name)
-        if before is None or (before.root, before.modules) != (now.root, now.modules):
+        if before is None or before.links != now.links:
             return False
         group = of.get(name)
         if before.lines != now.lines and (group is None or not _may_grow(group, files)):
@@ -193,13 +193,23 @@ class _Graph:
                 if module.partition(".")[0] in apart:
                     continue
                 path = self._locate(module, folder)
-                if path is None and facts.script and not module.startswith("."):
+                if path is None and not module.startswith(".") and self._is_run(name, folder):
                     # Python looks beside a script, also where that stands in a package.
                     path = self._locate(f".{module}", folder)
                 if path is not None and importer != path:
                     found[module] = self._name(path, name)
             self._imports[name] = found
         return self._imports[name]
+
+    def _is_run(self, name: str, folder: str) -> bool:
+        """Whether a file is a script, or stands beside one, which may import it."""
+        return self._files.facts(name).script or folder in self._with_scripts
+
+    @functools.cached_property
+    def _with_scripts(self) -> frozenset[str]:
+        """The folders of the given files that are scripts."""
+        scripts = (name for name in self._given if self._files.facts(name).script)
+        return frozenset(os.path.dirname(self._absolute(name)) for name in scripts)  # noqa: PTH120
 
     def copies(self, name: str) -> dict[str, str]:
         """The packages known as installed that a file imports, and of which there is a copy."""

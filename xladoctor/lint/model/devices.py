@@ -194,7 +194,7 @@ class Devices:
 
     @functools.cached_property
     def _unclaimed(self) -> frozenset[cst.CSTNode | None]:
-        return frozenset(unclaimed(self._tree, self._names, self._serves_xla))
+        return frozenset(unclaimed(self._tree, self._names, self.imports_torch_xla))
 
     def _is_left_to_others(self, function: Function) -> bool:
         """``train``, which nothing for XLA calls, beside ``train_tpu``, which calls torch_xla."""

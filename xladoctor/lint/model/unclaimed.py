@@ -119,7 +119,7 @@ def _asks_module(tree: Tree, node: cst.Name) -> bool:
     while isinstance(asked, cst.Attribute):
         asked = asked.value
     bound = tree.bindings(asked) if isinstance(asked, cst.Name) else ()
-    return any(item.kind == "import" for item in bound) or not isinstance(asked, cst.Name)
+    return any(item.kind == "import" for item in bound)
 
 
 def _handed_on(tree: Tree, names: Names | LinkedNames) -> set[cst.Module]:
