@@ -161,6 +161,62 @@ def test_what_a_module_of_such_a_project_imports_is_linted_with_it(capsys, tmp_p
     assert "XLA101" in lint(capsys, tmp_path)
 
 
+SAYING = {
+    "a setting": (
+        {"conf/base.yaml": "seed: 1\n# on TPUs\naccelerator: tpu\n"},
+        "conf/base.yaml",
+        3,
+    ),
+    "a file called so": (
+        {"conf/tpu.yaml": "devices: 8\n", "conf/gpu.yaml": "accelerator: gpu\n"},
+        "conf/tpu.yaml",
+        1,
+    ),
+    "a shell line": (
+        {"run.sh": "set -e\npython net.py trainer.tpu_cores=8\n", "a.yaml": "accelerator: gpu\n"},
+        "run.sh",
+        2,
+    ),
+    "what is required": (
+        {"requirements.txt": "lightning\ntorch_xla==2.9\n"},
+        "requirements.txt",
+        2,
+    ),
+    "a file called so before others": (
+        {"a.yaml": "accelerator: tpu\n", "tpu.yaml": "x: 1\naccelerator: tpu\n"},
+        "tpu.yaml",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SAYING)
+def test_findings_name_the_setting_that_starts_the_program_on_tpus(
+    case, capsys, tmp_path, monkeypatch
+):
+    files, name, row = SAYING[case]
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, {"pyproject.toml": "", "net.py": MODULE, **files})
+    main(["lint", "net.py", "--output-format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found
+    for item in found:
+        last = item["related"][-1]
+        assert last["message"] == "this starts the program on TPUs"
+        assert (last["filename"], last["location"]["row"]) == (name, row)
+
+
+def test_a_file_that_names_the_device_itself_needs_no_setting(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    module = MODULE + 'L.Trainer(accelerator="tpu").fit(Net())\n'
+    write(tmp_path, {"pyproject.toml": "", "net.py": module, "tpu.yaml": "accelerator: tpu\n"})
+    main(["lint", "net.py", "--output-format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found
+    places = [other for item in found for other in item["related"]]
+    assert not any(one["message"].startswith("this starts") for one in places)
+
+
 def test_a_file_that_asks_for_gpus_itself_is_for_gpus(capsys, tmp_path):
     script = MODULE + 'L.Trainer(accelerator="gpu").fit(Net())\n'
     write(tmp_path, {"pyproject.toml": "", "a.yaml": HYDRA.format("tpu"), "net.py": script})

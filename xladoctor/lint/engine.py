@@ -318,10 +318,18 @@ def _finding(
         message,
         suggestion=problem.suggestion,
         locations=(main,),
-        related=related,
+        related=(*related, *_why_xla(model)),
         fix=_in_cells(source, problem.fix) if problem.fix else None,
         confirmed_by=("lint",),
     )
+
+
+def _why_xla(model: FileModel) -> tuple[Location, ...]:
+    """The setting of its project that starts a file on TPUs, where no file says so."""
+    by = model.started_by
+    if by is None:
+        return ()
+    return (Location(by.filename, by.row, note="this starts the program on TPUs"),)
 
 
 def _in_loop(

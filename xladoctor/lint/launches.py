@@ -98,12 +98,16 @@ class _Told(NamedTuple):
         said: What it asks for.
         counts: The numbers of cores in it, as they are written.
         named: Whether it is called for TPUs, and asks for them.
+        path: The file.
+        row: Its first line that asks for TPUs, 1-based; 1 where its name alone does.
     """
 
     place: str
     said: frozenset[_Said]
     counts: frozenset[bytes]
     named: bool
+    path: str
+    row: int
 
 
 class Launches:
@@ -141,12 +145,16 @@ class Launches:
         """What one file says."""
         folder, name = os.path.split(path)
         data, named = self._read(path), called_for_tpus(name)
-        said = frozenset(_said(name, data, named=named)) if data else frozenset()
+        lines = tuple(_said(name, data, named=named)) if data else ()
+        said = frozenset(one for one, _ in lines)
+        asked = [at for one, at in lines if one is not _Said.OTHER and at]
+        row = data.count(b"\n", 0, min(asked, default=0)) + 1
         counts: set[bytes] = set()
         if not _REQUIRES.search(name):
             counts.update(one["count"] for one in _CORES.finditer(data))
         place = _serves(folder, root)
-        return _Told(place, said, frozenset(counts - {b"0"}), named and _asks_for_tpus(said))
+        named = named and _asks_for_tpus(said)
+        return _Told(place, said, frozenset(counts - {b"0"}), named, path, row)
 
     def _files(self, root: str, marked: bool) -> Iterator[str]:
         """What a project has of settings, scripts and requirements, its outer folders first.
@@ -190,8 +198,8 @@ class Launches:
         return b"" if _OF_MACHINES in data else _COMMENT.sub(b"", data)
 
 
-def _said(name: str, data: bytes, *, named: bool) -> Iterator[_Said]:
-    """What each line of a file that asks for an accelerator says.
+def _said(name: str, data: bytes, *, named: bool) -> Iterator[tuple[_Said, int]]:
+    """What each line of a file that asks for an accelerator says, and where (0: by its name).
 
     Args:
         name: What the file is called.
@@ -200,17 +208,21 @@ def _said(name: str, data: bytes, *, named: bool) -> Iterator[_Said]:
     """
     shell = _SHELL.search(name) is not None
     frozen = not named and not shell and data.count(b"\n") > _LONGEST
-    if (_REQUIRED.search(data) and not frozen) or (named and _YAML.search(name)):
-        yield _Said.ON_PURPOSE
+    required = _REQUIRED.search(data)
+    if required is not None and not frozen:
+        yield _Said.ON_PURPOSE, required.start()
+    elif named and _YAML.search(name):
+        yield _Said.ON_PURPOSE, 0
     if _REQUIRES.search(name):
         return
     for found in (_LINE if shell else _SETTING).finditer(data):
         group = found.groupdict()
         value = (group["value"] or b"").lower()
         if value in _TPU or group["tpu"]:
-            yield _Said.ON_PURPOSE if named or shell else _Said.TPU
+            said = _Said.ON_PURPOSE if named or shell else _Said.TPU
+            yield said, found.start("value" if value else "tpu")
         elif group.get("other") or (value in _OTHER and not (value == _FSDP and named)):
-            yield _Said.OTHER
+            yield _Said.OTHER, found.start()
 
 
 def _asks_for_tpus(said: frozenset[_Said]) -> bool:
@@ -223,7 +235,17 @@ def _together(told: Sequence[_Told]) -> Started:
     every = {count for one in told for count in one.counts}
     several = own != {b"1"} if own else b"1" not in every
     others = any(one.named or _Said.OTHER in one.said for one in told)
-    return Started(on_tpus=True, several=several, on_others=others)
+    # The plainest: a file that is called for TPUs, or a line that can mean nothing else.
+    asking = [one for one in told if _asks_for_tpus(one.said)]
+    best = min(asking, key=lambda one: (not one.named, _Said.ON_PURPOSE not in one.said))
+    name = _from_here(best.path)
+    return Started(on_tpus=True, several=several, on_others=others, filename=name, row=best.row)
+
+
+def _from_here(path: str) -> str:
+    """A path from the working directory, if it lies below."""
+    here = os.path.join(os.path.realpath(os.getcwd()), "")  # noqa: PTH109, PTH118
+    return path.removeprefix(here)
 
 
 def _serves(folder: str, root: str) -> str:

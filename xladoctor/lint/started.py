@@ -19,6 +19,8 @@ class Started:
     on_tpus: bool = False
     several: bool = False
     on_others: bool = False
+    filename: str = ""
+    row: int = 1
 
 
 NOT_SAID = Started()

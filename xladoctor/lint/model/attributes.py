@@ -218,10 +218,7 @@ class Attributes:
         own = is_name(node.value, "self") or holder.instance is not None or bool(holder.classes)
         settings = know.SETTINGS_NAME.search(node.attr.value)
         return (
-            holder.kind is Kind.MODEL
-            and not own
-            and not settings
-            and self._flow.belief.believes()
+            holder.kind is Kind.MODEL and not own and not settings and self._flow.belief.believes()
         )
 
     def _tensor_attribute(self, holder: Value, name: str) -> Value:

@@ -188,7 +188,7 @@ class Devices:
         return self._believes(node) or self._serves_xla(self._tree.module_of(node))
 
     def _is_unclaimed(self, function: Function) -> bool:
-        """Whether a helper defines a function, or its class, and nothing of the program names it."""
+        """Whether nothing of the program names a function of a helper, or the class of it."""
         around = [(one.node, one.owner and one.owner.node) for one in function.around]
         return not self._unclaimed.isdisjoint(node for pair in around for node in pair)
 

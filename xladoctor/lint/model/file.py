@@ -66,15 +66,24 @@ class FileModel(FileCode):
 
     @functools.cached_property
     def members(self) -> frozenset[str]:
-        """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``).
+        """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``)."""
+        return frozenset().union(*(part.members for part in self._deciding))
 
-        What imports it may get its device of a third file.
-        """
+    @functools.cached_property
+    def started_by(self) -> Started | None:
+        """The settings that start it on TPUs, where no file says that it is for XLA devices."""
+        saying = [part for part in self._deciding if part.is_xla]
+        if not saying or not all(part.by_settings for part in saying):
+            return None
+        return saying[0].unit.started
+
+    @property
+    def _deciding(self) -> Sequence[Part]:
+        """The files that say what it is for: what imports it may get its device of a third."""
         around = {self._part: None} | dict.fromkeys(self._linked)
         for part in self._program.above(self._part):
             around |= dict.fromkeys(part.below)
-        kept = (part for part in around if part is self._part or not part.only_asks)
-        return frozenset().union(*(part.members for part in kept))
+        return [part for part in around if part is self._part or not part.only_asks]
 
     @property
     def meant_for_tpus(self) -> bool:

@@ -101,21 +101,20 @@ class LibraryCalls:
         if name == "torch.device":
             return self._tensors.device(node, values)
         if name.startswith("torch."):
-            tensor = self._tensors.evaluate(node, arguments, made_here=False)
-            if tensor.kind is Kind.UNKNOWN and self._is_asked_of_tensor(name):
-                tensor = Value(Kind.DEVICE_TENSOR, local=tensor.local)
-            tensor = self._tensors.typed(tensor, name, node, arguments)
-            return container(tensor) if name in know.GIVES_PARTS else tensor
+            return self._of_torch(node, name, arguments)
         self._back.given_to(name, arguments)
         return self._library(node, name, values)
 
-    def _is_asked_of_tensor(self, name: str) -> bool:
-        """``torch.isfinite(reward)``: nobody knows where that comes from, but it is a tensor.
-
-        In a program for XLA devices nearly all that is asked so has been computed there.
-        """
+    def _of_torch(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
+        """What a function of torch gives that the library says nothing of."""
+        tensor = self._tensors.evaluate(node, arguments, made_here=False)
         asked = name.removeprefix("torch.") in know.ASKS_OF_TENSORS
-        return asked and self._flow.belief.believes()
+        if asked and tensor.kind is Kind.UNKNOWN and self._flow.belief.believes():
+            # ``torch.isfinite(reward)``: wherever that comes from, it is a tensor, and in a program
+            # for XLA devices nearly all that is asked so has been computed there.
+            tensor = Value(Kind.DEVICE_TENSOR, local=tensor.local)
+        tensor = self._tensors.typed(tensor, name, node, arguments)
+        return container(tensor) if name in know.GIVES_PARTS else tensor
 
     def _returned(self, node: cst.Call, what: Returns, name: str, arguments: Arguments) -> Value:
         """What the library says that a call gives back."""

@@ -105,6 +105,7 @@ class Part:
             self.tree, self.names, device, meant_for_tpus=unit.meant_for_tpus
         )
         self.is_xla = bool(self.members)
+        self._device = device
         self._used = used_frameworks(self.tree, self.names)
         self.trainers = own_trainers(self.tree, self.names)
         self.imports: list[Part] = []
@@ -126,6 +127,14 @@ class Part:
             for name, framework in part.derived.items()
             if name in imported
         )
+
+    @functools.cached_property
+    def by_settings(self) -> bool:
+        """Whether the settings of its project alone say that it is for XLA devices."""
+        if not self.is_xla or not self.unit.started.on_tpus:
+            return False
+        named = called_for_tpus(self.unit.filename)
+        return not found_members(self.tree, self.names, self._device, meant_for_tpus=named)
 
     @functools.cached_property
     def derived(self) -> Mapping[str, str]:
