@@ -385,7 +385,9 @@ class Devices:
         needy = (x for x in gpu_programs.needs_package(tree, names) if x not in self._optional)
         # A file with words of its own for XLA devices is meant for them, whatever it lacks.
         broken = gpu_programs.fails_without_cuda(
-            tree, names, lambda x: self._optional.get(x) is False or self._believes(x)
+            tree,
+            names,
+            lambda x: self._optional.get(x) is False or (self._believes(x) and self._serves_xla(x)),
         )
         return helped.union(needy, broken)
 

@@ -203,6 +203,11 @@ def _packages(node: cst.Import | cst.ImportFrom, names: Names | LinkedNames) -> 
     return frozenset(name.partition(".")[0] for name in names.foreign(node))
 
 
+def _is_built_on_cuda(package: str) -> bool:
+    """Whether a package is built on CUDA: it is known to be, or says so (``fused_mlp_cuda``)."""
+    return package in _BUILT_ON_CUDA or package.endswith(("_cuda", "_cuda_lib"))
+
+
 def fails_without_cuda(
     tree: Tree, names: Names | LinkedNames, is_for_xla: Callable[[cst.Module], bool]
 ) -> frozenset[cst.Module]:
@@ -219,7 +224,7 @@ def fails_without_cuda(
     waiting = [
         tree.module_of(node)
         for node in tree.imports
-        if _packages(node, names) & _BUILT_ON_CUDA and is_top(tree, node)
+        if any(map(_is_built_on_cuda, _packages(node, names))) and is_top(tree, node)
     ]
     if not waiting:
         return frozenset()

@@ -50,7 +50,7 @@ def unclaimed(
     mentions: dict[str, set[Definition | None]] = {}
     for node in tree.nodes(cst.Name):
         assert isinstance(node, cst.Name)
-        if node.value in named and not _is_name_of(tree, node):
+        if node.value in named and not _is_name_of(tree, node) and not _is_taken(tree, node):
             mentions.setdefault(node.value, set()).add(_home(tree, node, found))
     return frozenset(
         node
@@ -92,6 +92,21 @@ def _is_name_of(tree: Tree, node: cst.Name) -> bool:
     return isinstance(parent, cst.FunctionDef | cst.ClassDef) and parent.name is node
 
 
+def _is_taken(tree: Tree, node: cst.Name) -> bool:
+    """Whether a name stands in an import of a file that goes on with it by the same name.
+
+    A package hands on what it imports.
+    """
+    for one in tree.ancestors(node):
+        if isinstance(one, cst.ImportAlias) and one.asname is not None:
+            return False
+        if isinstance(one, cst.Import | cst.ImportFrom):
+            return any(True for _ in _defined(tree.module_of(one)))
+        if isinstance(one, cst.BaseCompoundStatement | cst.SimpleStatementLine):
+            return False
+    return False
+
+
 def _home(tree: Tree, node: cst.CSTNode, found: dict[Definition, None]) -> Definition | None:
     """The definition of a helper in which a name stands."""
     for one in tree.ancestors(node):
@@ -106,16 +121,21 @@ def _finds_by_text(tree: Tree) -> bool:
         assert isinstance(node, cst.Name)
         if node.value in _FINDS:
             return True
-        if node.value == "getattr" and _asks_module(tree, node):
+        if node.value in {"getattr", "__dict__"} and _asks_module(tree, tree.parents[node]):
             return True
     return False
 
 
-def _asks_module(tree: Tree, node: cst.Name) -> bool:
-    call = tree.parents[node]
-    if not isinstance(call, cst.Call) or len(call.args) < 2 or text_of(call.args[1].value):
+def _asks_module(tree: Tree, asking: cst.CSTNode) -> bool:
+    """``getattr(models, args.arch)`` and ``models.__dict__[args.arch]``."""
+    if isinstance(asking, cst.Attribute):
+        asked = asking.value
+    elif isinstance(asking, cst.Call) and len(asking.args) > 1:
+        if text_of(asking.args[1].value):
+            return False
+        asked = asking.args[0].value
+    else:
         return False
-    asked = call.args[0].value
     while isinstance(asked, cst.Attribute):
         asked = asked.value
     bound = tree.bindings(asked) if isinstance(asked, cst.Name) else ()

@@ -145,10 +145,23 @@ def _gets_data(model: FileModel, node: cst.BaseExpression) -> bool:
         target = line.targets[0].target
         if not isinstance(target, cst.Subscript) or not same_name(_whole(target), node):
             continue
-        number = model.value(line.value).kind is Kind.NUMBER or is_fixed(model, line.value)
-        if model.function_of(line) is function and not number:
+        if model.function_of(line) is not function:
+            continue
+        if _is_placed(model, line):
+            return True
+        if model.value(line.value).kind is not Kind.NUMBER and not is_fixed(model, line.value):
             return not is_constant(model, line.value)
     return False
+
+
+def _is_placed(model: FileModel, line: cst.CSTNode) -> bool:
+    """``for square, piece in board.pieces(): planes[piece, square] = 1``: where is data."""
+    around = (one for one in model.tree.ancestors(line) if isinstance(one, cst.For))
+    loop = next(around, None)
+    gone_over = loop.iter if loop is not None else None
+    if isinstance(gone_over, cst.Call):
+        gone_over = gone_over.func
+    return isinstance(gone_over, cst.Attribute)
 
 
 def _whole(target: cst.BaseExpression) -> cst.BaseExpression:

@@ -34,6 +34,9 @@ _EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*
 #: What asks for a variable, with what else it gives where that is not set.
 _GETS = ("os.environ.get", "os.getenv")
 _OF_IPYTHON = ("system", "getoutput", "run_cell_magic")
+#: Packages that use TPUs by themselves, and those that do so through torch_xla.
+_OTHERS = frozenset({"tensorflow", "keras", "jax"})
+_OURS = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning", "accelerate", "fastai"})
 _NOTHING = (None, "", False, 0)
 #: By it programs of XRT saw that they had a TPU.
 _XRT = "XRT_TPU_CONFIG"
@@ -73,6 +76,8 @@ def _known(name: str, target: tuple[int, ...]) -> dict[str, Any] | None:
 @rule("XLA701")
 def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     """Find settings of environment variables that torch_xla does not read, or will not for long."""
+    if _is_of_others(model):
+        return
     for name, spot, node in settings(model):
         row = _known(name, model.target)
         if row is not None and row["status"] != "gone":
@@ -80,6 +85,21 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
                 yield _problem(model, spot, name, row, _fix(model, node, row))
         elif row is None:
             yield from _misspelt(model, spot, name)
+    yield from _taken(model)
+    yield from _asked(model)
+    yield from _exported(model)
+    for number, line in model.shell:
+        for match in SHELL.finditer(line):
+            row = _known(match["name"], model.target)
+            if row is not None and row["status"] != "gone":
+                fix = _line_fix(model, number, line, row)
+                yield _problem(model, model.place_of_row(number), match["name"], row, fix)
+            elif row is None:
+                yield from _misspelt(model, model.place_of_row(number), match["name"])
+
+
+def _taken(model: FileModel) -> Iterator[Problem]:
+    """``os.environ["COLAB_TPU_ADDR"]``."""
     for node in model.nodes(cst.Subscript):
         if _reads(model, node):
             name = key_of(model, node) or ""
@@ -92,16 +112,6 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
                     suggestion=row["instead"],
                     fix=_assert_fix(model, node),
                 )
-    yield from _asked(model)
-    yield from _exported(model)
-    for number, line in model.shell:
-        for match in SHELL.finditer(line):
-            row = _known(match["name"], model.target)
-            if row is not None and row["status"] != "gone":
-                fix = _line_fix(model, number, line, row)
-                yield _problem(model, model.place_of_row(number), match["name"], row, fix)
-            elif row is None:
-                yield from _misspelt(model, model.place_of_row(number), match["name"])
 
 
 def _asked(model: FileModel) -> Iterator[Problem]:
@@ -264,6 +274,12 @@ def _is_looked_up(model: FileModel, node: cst.Subscript) -> bool:
 
 def _is_tried(model: FileModel, node: cst.CSTNode) -> bool:
     return any(isinstance(one, cst.Try) for one in model.tree.ancestors(node))
+
+
+def _is_of_others(model: FileModel) -> bool:
+    """Whether a file is for the TPUs of TensorFlow or JAX, which read such variables themselves."""
+    roots = {name.partition(".")[0] for name in model.names.imported()}
+    return not roots.isdisjoint(_OTHERS) and roots.isdisjoint(_OURS)
 
 
 def _problem(
