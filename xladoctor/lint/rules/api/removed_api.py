@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -10,7 +11,14 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._api import import_fix, imported, never_reached, replacement_fix, uses
+from xladoctor.lint.rules._api import (
+    entry_for,
+    import_fix,
+    imported,
+    never_reached,
+    replacement_fix,
+    uses,
+)
 from xladoctor.lint.rules._lost_backends import lost_backends
 from xladoctor.lint.rules._lost_keys import lost_keys
 from xladoctor.lint.rules._never_imported import never_imported
@@ -29,6 +37,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.rules._api import Entry
 
 
+#: A module that a shell line runs.
+_STARTS = re.compile(r"\bpython[\d.]*\s.*?(?<=\s)-m\s+(?P<name>torch_xla(?:\.\w+)+)")
 _FALLS_BACK = ", and the except branch goes on without torch_xla"
 
 
@@ -44,6 +54,7 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
     yield from lost_keys(model)
     yield from numbered_batches(model)
     yield from old_iterators(model)
+    yield from _started(model)
     reported: set[str] = set()
     for alias, dotted, entry in imported(model):
         if not _is_lost(model, entry):
@@ -76,6 +87,17 @@ def removed_api(model: FileModel) -> Iterator[Problem]:
                 f"{entry.old} does not exist, and never did: hasattr is false, this never runs"
             )
         yield model.problem(node, message, suggestion=_advice(dotted, entry), fix=fix)
+
+
+def _started(model: FileModel) -> Iterator[Problem]:
+    """``!python -m torch_xla.distributed.xla_dist --tpu=... -- python train.py`` of a notebook."""
+    for number, line in model.shell:
+        for match in _STARTS.finditer(line):
+            entry = entry_for(match["name"])
+            if entry is not None and _is_lost(model, entry):
+                place = model.place_of_row(number)
+                message = _message(match["name"], entry)
+                yield model.problem(place, message, suggestion=_advice(match["name"], entry))
 
 
 def _is_lost(model: FileModel, entry: Entry) -> bool:
