@@ -385,3 +385,47 @@ def fit(net, adam, batches):
             print(loss.item())  # !XLA101
 """
     assert {one for one in found(program) if one[1] == "XLA101"} == marks(program)
+
+
+DIVIDED = """\
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+import transformers
+
+
+class Writer(transformers.GPT2Model):
+    def __init__(self, config):
+        super().__init__(config)
+        self.model_parallel = False
+
+    def forward(self, x):
+        if self.model_parallel:
+            print("seen", x.mean().item()){mark}
+        return super().forward(x)
+
+
+def write(config, batches):
+    device = torch_xla.device()
+    writer = Writer(config).to(device).eval()
+    {after}
+    with torch.no_grad():
+        for x in pl.MpDeviceLoader(batches, device):
+            writer(x)
+
+
+write(load(), [])
+"""
+
+
+@pytest.mark.parametrize(
+    ("after", "runs"),
+    [
+        ("pass", False),
+        ("writer.parallelize()", True),
+        ("writer.model_parallel = config.wide", True),
+    ],
+)
+def test_a_model_of_transformers_that_nothing_divides_over_gpus(after, runs):
+    program = DIVIDED.format(after=after, mark="  # !XLA101" if runs else "")
+    assert told("XLA101", program) == {one for one in marks(program) if one[1] == "XLA101"}

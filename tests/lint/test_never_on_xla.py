@@ -77,6 +77,60 @@ def test_what_a_package_that_needs_cuda_imports_is_for_gpus(tmp_path):
     assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
 
 
+@pytest.mark.parametrize(
+    ("imports", "for_gpus"),
+    [
+        ("from decoders.ops.fused_mlp_cuda import forward", True),
+        ("import fused_mlp_cuda", True),
+        ("from helpers import to_cuda", False),
+        ("try:\n    import fused_mlp_cuda\nexcept ImportError:\n    fused = None", False),
+    ],
+)
+def test_a_compiled_module_of_the_project_that_says_it_is_cudas(tmp_path, imports, for_gpus):
+    plain = DECODER.format(imports="").replace(
+        "        return",
+        f"        print(tokens.sum().item()){'' if for_gpus else '  # !XLA101'}\n        return",
+    )
+    files = {
+        "pretrain.py": FABRIC.format(package="decoders", mark="  # !XLA101"),
+        "decoders/__init__.py": "from .plain import Decoder\nfrom .fused import fast_loss\n",
+        "decoders/plain.py": plain,
+        "decoders/fused.py": f"{imports}\n\n\ndef fast_loss(x):\n    return x\n",
+    }
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
+
+
+TEMPLATE = """\
+import torch
+import transformers
+from model import Reader
+
+
+class Tuner(transformers.Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        loss = model(**inputs).loss
+        self.last = loss.item(){mark}
+        return loss
+
+
+def main():
+    Tuner(Reader.from_pretrained("reader"), transformers.TrainingArguments("out")).train()
+
+
+def _mp_fn(index):
+    # For xla_spawn (TPUs)
+    main()
+"""
+
+
+@pytest.mark.parametrize("imports", ["from flash_attn import flash_attn_func", "import math"])
+def test_a_template_for_tpus_whose_model_needs_cuda(tmp_path, imports):
+    model = f"import transformers\n{imports}\n\n\nclass Reader(transformers.BertModel):\n    pass\n"
+    mark = "" if "flash" in imports else "  # !XLA101"
+    files = {"tune.py": TEMPLATE.format(mark=mark), "model.py": model}
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
+
+
 def test_what_is_imported_where_it_is_called_for_says_nothing(tmp_path):
     fused = "def fast_loss(x):\n    import xentropy_cuda_lib\n    return x\n"
     files = {

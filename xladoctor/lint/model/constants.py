@@ -69,6 +69,8 @@ _CHECKPOINTS = (
     "TrlParser",
     "prepare_model_for_kbit_training",
 )
+#: What transformers' models set where they are divided over GPUs, and what divides them.
+_OVER_GPUS, _DIVIDES = "model_parallel", "parallelize"
 #: Words of what decorates a method, and has nobody else call it.
 _QUIET_WORDS = frozenset({"docstring", "docstrings", "doc", "grad", "inference"})
 #: Beginnings of methods that libraries may call on a model.
@@ -256,6 +258,8 @@ class Constants:
             return False
         if name == _CHECKPOINTING and any(one in self._uses.words for one in _CHECKPOINTS):
             return False
+        if name == _OVER_GPUS and _DIVIDES in self._uses.words:
+            return False
         return all(self._is_open(cls) and not _defines(cls, name) for cls in family)
 
     def _is_open(self, cls: Class) -> bool:
@@ -274,7 +278,8 @@ class Constants:
             return False
         for base in cls.bases:
             last = (self._names.resolve(base) or "").rpartition(".")[2] or last_name(base)
-            quiet = last in _QUIET or last.endswith("PreTrainedModel")
+            of_transformers = (self._names.resolve(base) or "").startswith("transformers.")
+            quiet = last in _QUIET or last.endswith("PreTrainedModel") or of_transformers
             if not quiet and last not in self._uses.classes:
                 return False
         held = self._tree.within(cls.node, cst.Attribute)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.calls import given
-from xladoctor.lint.model.dotted import imported, last_name, text_of
+from xladoctor.lint.model.dotted import dotted_text, imported, last_name, text_of
 from xladoctor.lint.model.needed import is_top
 from xladoctor.lint.model.patched import patched
 from xladoctor.lint.model.syntax import Function, walk
@@ -203,9 +203,18 @@ def _packages(node: cst.Import | cst.ImportFrom, names: Names | LinkedNames) -> 
     return frozenset(name.partition(".")[0] for name in names.foreign(node))
 
 
-def _is_built_on_cuda(package: str) -> bool:
-    """Whether a package is built on CUDA: it is known to be, or says so (``fused_mlp_cuda``)."""
-    return package in _BUILT_ON_CUDA or package.endswith(("_cuda", "_cuda_lib"))
+def _needs_cuda(node: cst.Import | cst.ImportFrom, names: Names | LinkedNames) -> bool:
+    """Whether an import takes what is built on CUDA: it is known to be, or says so.
+
+    ``from project.ops.fused_mlp_cuda import forward``, of which the project holds no Python.
+    """
+    if not _BUILT_ON_CUDA.isdisjoint(_packages(node, names)):
+        return True
+    if isinstance(node, cst.ImportFrom):
+        modules = [dotted_text(node.module) or ""] if node.module and names.foreign(node) else []
+    else:
+        modules = list(names.foreign(node))
+    return any(part.endswith("_cuda") for module in modules for part in module.split("."))
 
 
 def fails_without_cuda(
@@ -224,7 +233,7 @@ def fails_without_cuda(
     waiting = [
         tree.module_of(node)
         for node in tree.imports
-        if any(map(_is_built_on_cuda, _packages(node, names))) and is_top(tree, node)
+        if _needs_cuda(node, names) and is_top(tree, node)
     ]
     if not waiting:
         return frozenset()
