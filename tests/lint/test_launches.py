@@ -177,6 +177,11 @@ SAYING = {
         "run.sh",
         2,
     ),
+    "the first word of a script": (
+        {"run.sh": "PJRT_DEVICE=TPU python net.py\npython xla_spawn.py\n"},
+        "run.sh",
+        1,
+    ),
     "what is required": (
         {"requirements.txt": "lightning\ntorch_xla==2.9\n"},
         "requirements.txt",

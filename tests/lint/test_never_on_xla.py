@@ -556,6 +556,7 @@ def main():
     trainer = {trainer}(net, options, train_dataset=data, optimizers=(build(net), None))
     trainer.train()
 """
+REGISTERED = "\n\n\n@register\ndef begin(*given):\n    return Weighted(*given)"
 STARTS = "\n\n\ndef start(*given, **named):\n    return Weighted(*given, **named)"
 
 
@@ -568,6 +569,7 @@ STARTS = "\n\n\ndef start(*given, **named):\n    return Weighted(*given, **named
         ("from helper import build, start", "start", STARTS, True),
         # Kept in a table, found by a text, or made by a library.
         ("from helper import build", "Trainer", "\n\n\nALL = [Weighted]", True),
+        ("from helper import build", "Trainer", REGISTERED, True),
         ("from helper import build", "options['Weighted']", "", True),
         ("import helper\nfrom helper import build", "getattr(helper, options.kind)", "", True),
         ("from helper import build\nfrom hydra.utils import instantiate", "instantiate", "", True),

@@ -147,7 +147,7 @@ class Launches:
         data, named = self._read(path), called_for_tpus(name)
         lines = tuple(_said(name, data, named=named)) if data else ()
         said = frozenset(one for one, _ in lines)
-        asked = [at for one, at in lines if one is not _Said.OTHER and at]
+        asked = [at for one, at in lines if one is not _Said.OTHER and at is not None]
         row = data.count(b"\n", 0, min(asked, default=0)) + 1
         counts: set[bytes] = set()
         if not _REQUIRES.search(name):
@@ -198,8 +198,8 @@ class Launches:
         return b"" if _OF_MACHINES in data else _COMMENT.sub(b"", data)
 
 
-def _said(name: str, data: bytes, *, named: bool) -> Iterator[tuple[_Said, int]]:
-    """What each line of a file that asks for an accelerator says, and where (0: by its name).
+def _said(name: str, data: bytes, *, named: bool) -> Iterator[tuple[_Said, int | None]]:
+    """What each line of a file that asks for an accelerator says, and where; None: by its name.
 
     Args:
         name: What the file is called.
@@ -212,7 +212,7 @@ def _said(name: str, data: bytes, *, named: bool) -> Iterator[tuple[_Said, int]]
     if required is not None and not frozen:
         yield _Said.ON_PURPOSE, required.start()
     elif named and _YAML.search(name):
-        yield _Said.ON_PURPOSE, 0
+        yield _Said.ON_PURPOSE, None
     if _REQUIRES.search(name):
         return
     for found in (_LINE if shell else _SETTING).finditer(data):

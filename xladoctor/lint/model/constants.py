@@ -15,6 +15,7 @@ import libcst as cst
 
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.dotted import assignments, is_name, last_name, paired, text_of
+from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.unreached import combined, is_logic
 from xladoctor.lint.model.unreached import truth as written_truth
 from xladoctor.lint.words import OTHER_WORDS, XLA_WORDS, words
@@ -277,9 +278,10 @@ class Constants:
         if not all(map(_is_quiet, decorators)) or not _ANSWERS.isdisjoint(cls.methods):
             return False
         for base in cls.bases:
-            last = (self._names.resolve(base) or "").rpartition(".")[2] or last_name(base)
-            of_transformers = (self._names.resolve(base) or "").startswith("transformers.")
-            quiet = last in _QUIET or last.endswith("PreTrainedModel") or of_transformers
+            name = self._names.resolve(base) or ""
+            last = name.rpartition(".")[2] or last_name(base)
+            own = name.startswith("transformers.") and is_library_model(name)
+            quiet = last in _QUIET or last.endswith("PreTrainedModel") or own
             if not quiet and last not in self._uses.classes:
                 return False
         held = self._tree.within(cls.node, cst.Attribute)

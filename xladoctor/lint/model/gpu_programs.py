@@ -208,13 +208,12 @@ def _needs_cuda(node: cst.Import | cst.ImportFrom, names: Names | LinkedNames) -
 
     ``from project.ops.fused_mlp_cuda import forward``, of which the project holds no Python.
     """
-    if not _BUILT_ON_CUDA.isdisjoint(_packages(node, names)):
+    modules = names.foreign(node)
+    if modules and isinstance(node, cst.ImportFrom):
+        modules = frozenset([dotted_text(node.module) or ""]) if node.module else frozenset()
+    if any(part.endswith("_cuda") for module in modules for part in module.split(".")):
         return True
-    if isinstance(node, cst.ImportFrom):
-        modules = [dotted_text(node.module) or ""] if node.module and names.foreign(node) else []
-    else:
-        modules = list(names.foreign(node))
-    return any(part.endswith("_cuda") for module in modules for part in module.split("."))
+    return not _BUILT_ON_CUDA.isdisjoint(_packages(node, names))
 
 
 def fails_without_cuda(

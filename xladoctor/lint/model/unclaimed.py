@@ -30,21 +30,19 @@ _FINDS = frozenset(
 
 
 def unclaimed(
-    tree: Tree, names: Names | LinkedNames, has_words: Callable[[cst.Module], bool]
+    tree: Tree, names: Names | LinkedNames, takes_xla: Callable[[cst.Module], bool]
 ) -> frozenset[Definition]:
     """The functions and classes of helpers that no code of a program comes to.
 
     Args:
         tree: The files.
         names: What their names are bound to.
-        has_words: Whether a file has a word of XLA devices: then it may be used there by
-            files that are not here.
+        takes_xla: Whether a file imports torch_xla: then files that are not here may use it there.
     """
-    helpers = {one for one in names.importers() if not has_words(one)} - _handed_on(tree, names)
-    found = {node: None for one in helpers for node in _defined(one)}
+    helpers = {one for one in names.importers() if not takes_xla(one)} - _handed_on(tree, names)
+    found = {node for one in helpers for node in _defined(one)}
     if not found or _finds_by_text(tree):
         return frozenset()
-    texts = {text_of(literal) for literal in tree.strings}
     named = {node.name.value for node in found}
     # Each name to where it stands: a definition of a helper, or None for all other code.
     mentions: dict[str, set[Definition | None]] = {}
@@ -52,27 +50,21 @@ def unclaimed(
         assert isinstance(node, cst.Name)
         if node.value in named and not _is_name_of(tree, node) and not _is_taken(tree, node):
             mentions.setdefault(node.value, set()).add(_home(tree, node, found))
-    return frozenset(
-        node
-        for node in _not_reached(found, mentions)
-        if node.name.value not in texts and not node.decorators
-    )
+    texts = {text_of(literal) for literal in tree.strings}
+    open_ = {node for node in found if node.decorators or node.name.value in texts}
+    return frozenset(_not_reached(found - open_, mentions))
 
 
 def _not_reached(
-    found: dict[Definition, None], mentions: dict[str, set[Definition | None]]
+    left: set[Definition], mentions: dict[str, set[Definition | None]]
 ) -> set[Definition]:
-    """The definitions that are named in each other alone, or nowhere."""
-    left = set(found)
+    """Those of some definitions that are named in each other alone, or nowhere."""
     grew = True
     while grew:
         reached = {
             node
             for node in left
-            if any(
-                home is None or (home is not node and home not in left)
-                for home in mentions.get(node.name.value, ())
-            )
+            if any(home not in left for home in mentions.get(node.name.value, ()))
         }
         left -= reached
         grew = bool(reached)
@@ -107,7 +99,7 @@ def _is_taken(tree: Tree, node: cst.Name) -> bool:
     return False
 
 
-def _home(tree: Tree, node: cst.CSTNode, found: dict[Definition, None]) -> Definition | None:
+def _home(tree: Tree, node: cst.CSTNode, found: set[Definition]) -> Definition | None:
     """The definition of a helper in which a name stands."""
     for one in tree.ancestors(node):
         if isinstance(one, cst.FunctionDef | cst.ClassDef) and one in found:
