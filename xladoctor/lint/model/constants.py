@@ -259,7 +259,7 @@ class Constants:
             return False
         if name == _CHECKPOINTING and any(one in self._uses.words for one in _CHECKPOINTS):
             return False
-        if name == _OVER_GPUS and _DIVIDES in self._uses.words:
+        if name == _OVER_GPUS and not self._uses.unnamed(_DIVIDES):
             return False
         return all(self._is_open(cls) and not _defines(cls, name) for cls in family)
 
