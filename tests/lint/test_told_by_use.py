@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 
 from tests.lint.rule_helpers import found, marks
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
 
 AGENT = """\
 import torch
@@ -61,6 +63,20 @@ def test_tensors_that_come_from_elsewhere(line):
     codes = {"XLA101", "XLA104", "XLA202", "XLA204"}
     told = {(row, code) for row, code in found(program) if code in codes}
     assert told == {one for one in marks(program) if one[1] in codes}
+
+
+def test_what_is_taken_for_a_device_tensor_is_said():
+    line = "if torch.isfinite(seen.reward).all(): self.kept = loss"
+    result = engine.lint(Source("agent.py", AGENT.format(line=line)))
+    [item] = [one for one in result.findings if one.code == "XLA104"]
+    assert "only tensors are asked this: taken for one on the device" in [
+        place.note for place in item.related
+    ]
+    known = AGENT.format(line="if torch.isfinite(loss).all(): self.kept = loss")
+    [item] = [
+        one for one in engine.lint(Source("agent.py", known)).findings if one.code == "XLA104"
+    ]
+    assert not any("taken for" in str(place.note) for place in item.related)
 
 
 CHUNKS = """\

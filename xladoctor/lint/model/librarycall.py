@@ -112,7 +112,7 @@ class LibraryCalls:
         if asked and tensor.kind is Kind.UNKNOWN and self._flow.belief.believes():
             # ``torch.isfinite(reward)``: wherever that comes from, it is a tensor, and in a program
             # for XLA devices nearly all that is asked so has been computed there.
-            tensor = Value(Kind.DEVICE_TENSOR, local=tensor.local)
+            tensor = Value(Kind.DEVICE_TENSOR, origin=node, local=tensor.local)
         tensor = self._tensors.typed(tensor, name, node, arguments)
         return container(tensor) if name in know.GIVES_PARTS else tensor
 

@@ -80,7 +80,8 @@ class MethodEvaluator:
         asked = name in know.ASKS_OF_TENSORS and receiver == UNKNOWN and not node.args
         asked = asked and self._flow.belief.believes()
         if asked or (receiver.made_of_device and name in {"cpu", "detach", "item"}):
-            receiver = Value(Kind.DEVICE_TENSOR, local=receiver.local)
+            origin = node if asked else None
+            receiver = Value(Kind.DEVICE_TENSOR, origin=origin, local=receiver.local)
             self._flow.record(func.value, receiver)
         receiver = self._tensor_of_roads(func, receiver, frame)
         if name in {"items", "values"} and receiver.kind is Kind.UNKNOWN:

@@ -10,6 +10,7 @@ from xladoctor.lint.model import LoopKind, OnXla, walk
 from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.evidence import STEPS
+from xladoctor.lint.model.knowledge import ASKS_OF_TENSORS
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._lightning_hooks import left_to_scripts
 from xladoctor.lint.rules._never_given import asked_by_nobody
@@ -186,6 +187,8 @@ def why_on_device(model: FileModel, value: Value, loop: Loop) -> list[Place]:
     note = "this puts it on the device"
     if isinstance(value.origin, cst.Call) and model.name(value.origin.func) in STEPS:
         note = "its backward pass belongs to this step on the device"
+    elif isinstance(value.origin, cst.Call) and model.call(value.origin).last in ASKS_OF_TENSORS:
+        note = "only tensors are asked this: taken for one on the device"
     return [model.place(value.origin, note)]
 
 
