@@ -356,6 +356,19 @@ def write(net, ids, count):
         ids = torch.cat([ids, token], dim=1)
     return ids.cpu()
 """,
+    "a text of one graph whose beginning may be missing": f"""\
+{HEAD}
+def write(net, ids, count):
+    device = torch_xla.device()
+    net.to(device)
+    ids = ids.to(device)
+    for _ in range(count):
+        if net is None or ids is None:
+            raise ValueError
+        token = net(ids[:, -64:])[:, -1].argmax(-1, keepdim=True)
+        ids = torch.cat([ids, token], dim=1)
+    return ids.cpu()
+""",
     "places that a model has for all tokens": f"""\
 {HEAD}
 def write(net, ids, count):

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.conditions import compared
+from xladoctor.lint.rules._asked import asks_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
 
@@ -21,25 +19,12 @@ def ends_in_turns(model: FileModel, loop: Loop) -> bool:
     """
     if any(_ends(model, call) for call in model.reached(loop.node)):
         return True
-    asked = (node.test for node in model.within(loop.node, cst.If))
-    goes_on = (node.test for node in model.within(loop.node, cst.While))
-    chosen = (node.test for node in model.within(loop.node, cst.IfExp))
-    tests = (part for each in (asked, goes_on, chosen) for test in each for part in _parts(test))
-    return any(model.value(part).is_device_tensor for part in tests)
+    asked = (one.test for one in model.within(loop.node, cst.If))
+    goes_on = (one.test for one in model.within(loop.node, cst.While))
+    chosen = (one.test for one in model.within(loop.node, cst.IfExp))
+    return any(asks_tensor(model, test) for each in (asked, goes_on, chosen) for test in each)
 
 
 def _ends(model: FileModel, call: CallSite) -> bool:
     home = model.file_with(call.node)
     return model.effects.ends_graph(call) or home.effects.is_read(call.node)
-
-
-def _parts(test: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """``done.all()`` of ``not done.all() and step < 8``."""
-    yield test
-    if isinstance(test, cst.BooleanOperation):
-        yield from _parts(test.left)
-        yield from _parts(test.right)
-    elif isinstance(test, cst.UnaryOperation):
-        yield from _parts(test.expression)
-    elif isinstance(test, cst.Comparison):
-        yield from compared(test)
