@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import text_of
+from xladoctor.lint.model.dotted import last_name, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +50,8 @@ def unclaimed(
         assert isinstance(node, cst.Name)
         if node.value in named and not _is_name_of(tree, node) and not _is_taken(tree, node):
             mentions.setdefault(node.value, set()).add(_home(tree, node, found))
+    for node, base in _heirs(tree, found):
+        mentions.setdefault(node.name.value, set()).add(base if base in found else None)
     texts = {text_of(literal) for literal in tree.strings}
     open_ = {node for node in found if node.decorators or node.name.value in texts}
     return frozenset(_not_reached(found - open_, mentions))
@@ -69,6 +71,15 @@ def _not_reached(
         left -= reached
         grew = bool(reached)
     return left
+
+
+def _heirs(tree: Tree, found: set[Definition]) -> Iterator[tuple[cst.ClassDef, Definition | None]]:
+    """Classes that are built on others of the program: where these are used, they may be meant."""
+    known = {cls.name: cls.node for cls in tree.classes.values()}
+    for node in found:
+        if isinstance(node, cst.ClassDef):
+            below = (known.get(last_name(base.value)) for base in node.bases)
+            yield from ((node, one) for one in below if one is not None and one is not node)
 
 
 def _defined(module: cst.Module) -> Iterator[Definition]:
