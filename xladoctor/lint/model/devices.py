@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.loops import Guard
     from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Class, Tree
+    from xladoctor.lint.model.unclaimed import Definition
 
 #: What a call that XLA code does not survive on another device (or the other way round) raises.
 _CAUGHT = frozenset(
@@ -189,12 +190,15 @@ class Devices:
 
     def _is_unclaimed(self, function: Function) -> bool:
         """Whether nothing of the program names a function of a helper, or the class of it."""
-        around = [(one.node, one.owner and one.owner.node) for one in function.around]
-        return not self._unclaimed.isdisjoint(node for pair in around for node in pair)
+        found = self._unclaimed
+        return any(
+            one.node in found or (one.owner is not None and one.owner.node in found)
+            for one in function.around
+        )
 
     @functools.cached_property
-    def _unclaimed(self) -> frozenset[cst.CSTNode | None]:
-        return frozenset(unclaimed(self._tree, self._names, self.imports_torch_xla))
+    def _unclaimed(self) -> frozenset[Definition]:
+        return unclaimed(self._tree, self._names, self.imports_torch_xla)
 
     def _is_left_to_others(self, function: Function) -> bool:
         """``train``, which nothing for XLA calls, beside ``train_tpu``, which calls torch_xla."""

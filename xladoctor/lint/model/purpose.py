@@ -39,9 +39,9 @@ _RUNS = {
     "transformers": ("Trainer", "Seq2SeqTrainer"),
 }
 #: Without one of these, a program beside JAX trains models of JAX (``FlaxAutoModel``).
-_TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning", "accelerate"})
+TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning", "accelerate"})
 #: Packages that have TPUs without torch_xla.
-_ELSEWHERE = frozenset({"tensorflow", "jax", "flax", "optax", "haiku", "keras"})
+ELSEWHERE = frozenset({"tensorflow", "jax", "flax", "optax", "haiku", "keras"})
 #: Packages that only run on XLA devices, through torch_xla.
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
 #: What Lightning's Trainer once told of them.
@@ -189,9 +189,9 @@ def _runs_where_started(tree: Tree, names: Names, roots: set[str]) -> bool:
 
     Such a program needs no word of its own for the devices that it is started on.
     """
-    if roots & _ELSEWHERE or asks_for_others(tree):
+    if roots & ELSEWHERE or asks_for_others(tree):
         return False
-    return bool(roots & _TRAIN_TORCH and used_frameworks(tree, names))
+    return bool(roots & TRAIN_TORCH and used_frameworks(tree, names))
 
 
 def frameworks_on_xla(
@@ -202,7 +202,7 @@ def frameworks_on_xla(
     Also if it asks how many its Trainer has (``counted``), or has words for TPUs (``said``): beside
     torchax or torch_tpu these are its words.
     """
-    if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & _TRAIN_TORCH):
+    if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & TRAIN_TORCH):
         return False
     if any(
         f"{name}.".startswith(f"{one}.") for name in names.imported() for one in _PACKAGES_ON_XLA
@@ -239,7 +239,7 @@ def _is_told_to_others(literal: cst.SimpleString, tree: Tree, names: Names) -> b
     above = tree.parents.get(literal)
     call = tree.parents.get(above) if isinstance(above, cst.Arg) else None
     named = names.resolve(call.func) if isinstance(call, cst.Call) else None
-    return (named or "").partition(".")[0] in _ELSEWHERE
+    return (named or "").partition(".")[0] in ELSEWHERE
 
 
 def _is_compared(literal: cst.SimpleString, tree: Tree) -> bool:

@@ -14,7 +14,8 @@ import libcst as cst
 from xladoctor.lint.model.dotted import last_name, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from xladoctor.lint.model.linked_names import LinkedNames
     from xladoctor.lint.model.names import Names
@@ -39,7 +40,8 @@ def unclaimed(
         names: What their names are bound to.
         takes_xla: Whether a file imports torch_xla: then files that are not here may use it there.
     """
-    helpers = {one for one in names.importers() if not takes_xla(one)} - _handed_on(tree, names)
+    importers = names.importers()
+    helpers = {one for one in importers if not takes_xla(one)} - _handed_on(tree, importers)
     found = {node for one in helpers for node in _defined(one)}
     if not found or _finds_by_text(tree):
         return frozenset()
@@ -82,11 +84,9 @@ def _heirs(tree: Tree, found: set[Definition]) -> Iterator[tuple[cst.ClassDef, D
             yield from ((node, one) for one in below if one is not None and one is not node)
 
 
-def _defined(module: cst.Module) -> Iterator[Definition]:
+def _defined(module: cst.Module) -> list[Definition]:
     """The functions and classes at the top of a file."""
-    for line in module.body:
-        if isinstance(line, cst.FunctionDef | cst.ClassDef):
-            yield line
+    return [line for line in module.body if isinstance(line, cst.FunctionDef | cst.ClassDef)]
 
 
 def _is_name_of(tree: Tree, node: cst.Name) -> bool:
@@ -104,7 +104,7 @@ def _is_taken(tree: Tree, node: cst.Name) -> bool:
         if isinstance(one, cst.ImportAlias) and one.asname is not None:
             return False
         if isinstance(one, cst.Import | cst.ImportFrom):
-            return any(True for _ in _defined(tree.module_of(one)))
+            return bool(_defined(tree.module_of(one)))
         if isinstance(one, cst.BaseCompoundStatement | cst.SimpleStatementLine):
             return False
     return False
@@ -145,12 +145,14 @@ def _asks_module(tree: Tree, asking: cst.CSTNode) -> bool:
     return any(item.kind == "import" for item in bound)
 
 
-def _handed_on(tree: Tree, names: Names | LinkedNames) -> set[cst.Module]:
+def _handed_on(
+    tree: Tree, importers: Mapping[cst.Module, AbstractSet[cst.Module]]
+) -> set[cst.Module]:
     """The helpers that a package hands on whole: ``from .losses import *``, and no code."""
     stars = {
         tree.module_of(node)
         for node in tree.imports
         if isinstance(node, cst.ImportFrom) and isinstance(node.names, cst.ImportStar)
     }
-    packages = {one for one in stars if not any(True for _ in _defined(one))}
-    return {one for one, by in names.importers().items() if not by.isdisjoint(packages)}
+    packages = {one for one in stars if not _defined(one)}
+    return {one for one, by in importers.items() if not by.isdisjoint(packages)}

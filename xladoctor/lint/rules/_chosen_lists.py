@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.loops import opposed
+from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules._asked import asks_tensor
 from xladoctor.lint.rules._read_numbers import made_of
 from xladoctor.lint.rules._sources import gone_over
@@ -102,7 +103,4 @@ def _ends_all(model: FileModel, decides: cst.CSTNode, append: cst.CSTNode) -> bo
     """``if bad.any(): return None`` before a line: of what is left out there nothing is made."""
     if not isinstance(decides, cst.If) or decides in model.tree.ancestors(append):
         return False
-    lines = decides.body.body
-    last = lines[-1] if lines else None
-    parts = last.body if isinstance(last, cst.SimpleStatementLine) else lines
-    return any(isinstance(part, cst.Return | cst.Raise) for part in parts)
+    return isinstance(last_of(decides.body), cst.Return | cst.Raise)

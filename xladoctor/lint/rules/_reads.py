@@ -185,10 +185,11 @@ def why_on_device(model: FileModel, value: Value, loop: Loop) -> list[Place]:
     ):
         return []
     note = "this puts it on the device"
-    if isinstance(value.origin, cst.Call) and model.name(value.origin.func) in STEPS:
-        note = "its backward pass belongs to this step on the device"
-    elif isinstance(value.origin, cst.Call) and model.call(value.origin).last in ASKS_OF_TENSORS:
-        note = "only tensors are asked this: taken for one on the device"
+    if isinstance(value.origin, cst.Call):
+        if model.name(value.origin.func) in STEPS:
+            note = "its backward pass belongs to this step on the device"
+        elif model.call(value.origin).last in ASKS_OF_TENSORS:
+            note = "only tensors are asked this: taken for one on the device"
     return [model.place(value.origin, note)]
 
 

@@ -13,6 +13,7 @@ from xladoctor import catalogue
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import imported, is_name, string
 from xladoctor.lint.model.parts import index_of
+from xladoctor.lint.model.purpose import ELSEWHERE, TRAIN_TORCH
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import version
@@ -34,9 +35,8 @@ _EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*
 #: What asks for a variable, with what else it gives where that is not set.
 _GETS = ("os.environ.get", "os.getenv")
 _OF_IPYTHON = ("system", "getoutput", "run_cell_magic")
-#: Packages that use TPUs by themselves, and those that do so through torch_xla.
-_OTHERS = frozenset({"tensorflow", "keras", "jax"})
-_OURS = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning", "accelerate", "fastai"})
+#: Packages that train with torch.
+_OURS = TRAIN_TORCH | {"fastai"}
 _NOTHING = (None, "", False, 0)
 #: By it programs of XRT saw that they had a TPU.
 _XRT = "XRT_TPU_CONFIG"
@@ -279,7 +279,7 @@ def _is_tried(model: FileModel, node: cst.CSTNode) -> bool:
 def _is_of_others(model: FileModel) -> bool:
     """Whether a file is for the TPUs of TensorFlow or JAX, which read such variables themselves."""
     roots = {name.partition(".")[0] for name in model.names.imported()}
-    return not roots.isdisjoint(_OTHERS) and roots.isdisjoint(_OURS)
+    return not roots.isdisjoint(ELSEWHERE) and roots.isdisjoint(_OURS)
 
 
 def _problem(
