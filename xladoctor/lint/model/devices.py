@@ -387,9 +387,11 @@ class Devices:
         )
         # Who imports these has a GPU, then; a question for XLA is left over from what was copied.
         needy = (x for x in gpu_programs.needs_package(tree, names) if x not in self._optional)
-        # A file that cannot do without torch_xla is meant for XLA devices, whatever it lacks.
+        # A file with words of its own for XLA devices is meant for them, whatever it lacks.
         broken = gpu_programs.fails_without_cuda(
-            tree, names, lambda x: self._optional.get(x) is False
+            tree,
+            names,
+            lambda x: self._optional.get(x) is False or (self._believes(x) and self._serves_xla(x)),
         )
         return helped.union(needy, broken)
 
@@ -420,6 +422,7 @@ class Devices:
                 if isinstance(node, cst.Name | cst.SimpleString)
                 and words(node.value) & XLA_WORDS
                 and not self._is_path(node)
+                and " " not in node.value
             }
         return module in self._worded
 
