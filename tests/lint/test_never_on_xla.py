@@ -131,6 +131,24 @@ def test_a_template_for_tpus_whose_model_needs_cuda(tmp_path, imports):
     assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
 
 
+@pytest.mark.parametrize(
+    ("name", "for_gpus"), [("pad_to_max_length", True), ("pad_for_tpus", False)]
+)
+def test_a_sentence_about_tpus_makes_no_program_for_them(tmp_path, name, for_gpus):
+    said = f"""
+def options(parser):
+    # What pads for speed says why.
+    parser.add_argument("--{name}", help="Efficient on GPUs, but very slow on a TPU.")
+"""
+    model = (
+        "import transformers\nfrom flash_attn import flash_attn_func\n\n\n"
+        "class Reader(transformers.BertModel):\n    pass\n"
+    )
+    tune = TEMPLATE.format(mark="" if for_gpus else "  # !XLA101") + said
+    files = {"tune.py": tune, "model.py": model}
+    assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files, {"XLA101"})
+
+
 def test_what_is_imported_where_it_is_called_for_says_nothing(tmp_path):
     fused = "def fast_loss(x):\n    import xentropy_cuda_lib\n    return x\n"
     files = {

@@ -410,7 +410,8 @@ class Devices:
     def _serves_xla(self, module: cst.Module) -> bool:
         """Whether a file imports torch_xla or has a word of XLA in its names and texts.
 
-        What a file is called that it takes a helper from says nothing: ``train_tpu``.
+        What a file is called that it takes a helper from says nothing: ``train_tpu``. Nor does a
+        sentence for people: "very slow on a TPU".
         """
         if module in self._optional:
             return True
