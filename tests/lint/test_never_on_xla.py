@@ -575,6 +575,16 @@ def main():
     trainer.train()
 """
 REGISTERED = "\n\n\n@register\ndef begin(*given):\n    return Weighted(*given)"
+LAUNCHER = """from importlib import import_module
+from helper import build
+
+
+def launch(name):
+    found = import_module(name)
+    return found._mp_fn
+"""
+FINDER = LAUNCHER.replace("found._mp_fn", "getattr(found, name)")
+WRITER = LAUNCHER.replace("found = import_module(name)", "return import_module(name).Writer")
 STARTS = "\n\n\ndef start(*given, **named):\n    return Weighted(*given, **named)"
 
 
@@ -591,6 +601,11 @@ STARTS = "\n\n\ndef start(*given, **named):\n    return Weighted(*given, **named
         ("from helper import build", "options['Weighted']", "", True),
         ("import helper\nfrom helper import build", "getattr(helper, options.kind)", "", True),
         ("from helper import build\nfrom hydra.utils import instantiate", "instantiate", "", True),
+        ("import helper\nfrom helper import build", "options.make(helper)", "", True),
+        ("import torch.nn as nn\nfrom helper import build", "options.make(nn)", "", False),
+        (LAUNCHER, "Trainer", "", False),
+        (FINDER, "Trainer", "", True),
+        (WRITER, "Trainer", "", False),
     ],
 )
 def test_a_class_of_a_helper_that_nothing_names(tmp_path, imports, trainer, more, told):

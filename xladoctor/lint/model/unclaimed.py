@@ -28,6 +28,8 @@ _FINDS = frozenset(
     {"__subclasses__", "__init_subclass__", "import_module", "__import__", "globals", "getmembers",
      "instantiate", "locate", "LightningCLI", "get_class", "get_method", "attrgetter"}
 )  # fmt: skip
+#: One of them: a launcher asks what it loads for one name.
+_LOADS = "import_module"
 
 
 def unclaimed(
@@ -43,7 +45,7 @@ def unclaimed(
     importers = names.importers()
     helpers = {one for one in importers if not takes_xla(one)} - _handed_on(tree, importers)
     found = {node for one in helpers for node in _defined(one)}
-    if not found or _finds_by_text(tree):
+    if not found or _finds_by_text(tree) or _hands_module(tree, names):
         return frozenset()
     named = {node.name.value for node in found}
     # Each name to where it stands: a definition of a helper, or None for all other code.
@@ -122,10 +124,57 @@ def _finds_by_text(tree: Tree) -> bool:
     """Whether a program looks for names by texts: ``getattr(models, args.arch)``."""
     for node in tree.nodes(cst.Name):
         assert isinstance(node, cst.Name)
-        if node.value in _FINDS:
+        if node.value in _FINDS and not _asks_by_name(tree, node):
             return True
         if node.value in {"getattr", "__dict__"} and _asks_module(tree, tree.parents[node]):
             return True
+    return False
+
+
+def _asks_by_name(tree: Tree, node: cst.Name) -> bool:
+    """Whether a module that a text finds is asked for names alone that stand there.
+
+    ``mod = importlib.import_module(name)`` and ``xmp.spawn(mod._mp_fn)``: a launcher. Also
+    ``importlib.import_module(name).SummaryWriter(folder)``.
+    """
+    found = tree.parents[node]
+    if isinstance(found, cst.ImportAlias) and found.asname is None and node.value == _LOADS:
+        return True  # each call is looked at
+    call = tree.parents[found] if isinstance(found, cst.Attribute) else found
+    line = tree.parents[call]
+    if isinstance(call, cst.Call) and isinstance(line, cst.Attribute):
+        return True
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(call, cst.Call) or not isinstance(target, cst.Name):
+        return False
+    function, module = tree.function_of(call), tree.module_of(call)
+    used = [
+        name
+        for name in tree.nodes(cst.Name)
+        if name.value == target.value
+        and tree.module_of(name) is module
+        and tree.function_of(name) is function
+        and name is not target
+    ]
+    above = [tree.parents[name] for name in used]
+    return bool(used) and all(
+        isinstance(one, cst.Attribute) and one.value is name
+        for one, name in zip(above, used, strict=True)
+    )
+
+
+def _hands_module(tree: Tree, names: Names | LinkedNames) -> bool:
+    """Whether a file of the program is given to a function: ``get(config, module_arch)``.
+
+    That may ask it for anything.
+    """
+    for call in tree.calls:
+        for argument in call.args:
+            bound = tree.bindings(argument.value) if isinstance(argument.value, cst.Name) else ()
+            if any(
+                isinstance(one.node, cst.Import) and not names.foreign(one.node) for one in bound
+            ):
+                return True
     return False
 
 
