@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla
-from xladoctor.lint.model.dotted import string, text_of
+from xladoctor.lint.model.dotted import last_name, string, text_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._lightning import devices_of_trainers
 from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,9 @@ _DEVICES = {
     "per_device_loader": (0, "device"),
 }
 
+#: Words of the number that a core has.
+_NUMBERS = frozenset({"rank", "ordinal"})
+
 
 @rule("XLA416")
 def device_index(model: FileModel) -> Iterator[Problem]:
@@ -42,7 +46,7 @@ def device_index(model: FileModel) -> Iterator[Problem]:
         index = _numbered(model, node)
         if index is not None and (said := _other(model, index)) is not None:
             yield _problem(model, node, said)
-    yield from _longer_texts(model)
+    yield from _no_devices(model)
     for node in model.tree.strings:
         text = string(node)
         if not isinstance(text, str) or not text.startswith(_XLA):
@@ -55,12 +59,23 @@ def device_index(model: FileModel) -> Iterator[Problem]:
             yield _problem(model, node, f"device {number} does")
 
 
-def _longer_texts(model: FileModel) -> Iterator[Problem]:
-    """``ParallelLoader(rows, [f"{device}/{rank}"])``: a text with more in it than a device."""
+def _no_devices(model: FileModel) -> Iterator[Problem]:
+    """What is given as a device and is none.
+
+    ``ParallelLoader(rows, [f"{device}/{rank}"])``: a text with more in it; ``[rank]``: a number.
+    """
     told: set[cst.CSTNode] = set()
     for call in model.calls():
         for node in _devices_given(call):
             made = sources(model, node) if isinstance(node, cst.Name | cst.Attribute) else [node]
+            if call.last in _DEVICES and _is_number(model, node):
+                yield model.problem(
+                    node,
+                    "a number is no XLA device: torch.device takes it for one of CUDA, and the "
+                    "first batch raises RuntimeError (measured on 2.9)",
+                    suggestion="torch_xla.device(), which is this core's own",
+                )
+                continue
             text = next((one for one in made or () if _is_longer(model, one)), None)
             if text is None or text in told:
                 continue
@@ -82,6 +97,17 @@ def _devices_given(call: CallSite) -> Sequence[cst.BaseExpression]:
     if isinstance(given, cst.List | cst.Tuple):
         return [one.value for one in given.elements]
     return () if given is None else [given]
+
+
+def _is_number(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a device is given by its number, or by that of the core."""
+    number = model.literal(node)
+    if isinstance(number, int) and not isinstance(number, bool):
+        return True
+    kind = model.value(node).kind
+    return kind is Kind.CORE_NUMBER or (
+        kind is Kind.UNKNOWN and not _NUMBERS.isdisjoint(words(last_name(node)))
+    )
 
 
 def _is_longer(model: FileModel, node: cst.BaseExpression | None) -> bool:

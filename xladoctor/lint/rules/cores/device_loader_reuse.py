@@ -11,6 +11,7 @@ from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.parallel import PARALLEL, device_loader_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import around, assigned, in_order, made_by
+from xladoctor.lint.rules._for_epochs import taken_for_epochs
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                 suggestion="give the device loader a name of its own",
             )
             continue
-        used_up = _made_before(model, call)
+        used_up = _made_before(model, call) or _made_before_the_end(model, call)
         if used_up is not None:
             yield model.problem(
                 call.node,
@@ -46,6 +47,17 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                 "every epoch",
                 related=[model.place(used_up.node, "made once, before the epochs")],
                 fix=_fix(model, call.receiver),
+            )
+            continue
+        taken = taken_for_epochs(model, call)
+        if taken is not None:
+            yield model.problem(
+                call.node,
+                "per_device_loader returns an iterator for one epoch: in the second it is "
+                "exhausted, and no step runs",
+                suggestion="loader = pl.MpDeviceLoader(loader, device), which starts over in "
+                "every epoch",
+                related=[model.place(taken, "given to a function for several epochs")],
             )
             continue
         for loop in model.loops:
@@ -79,8 +91,26 @@ def _made_before(model: FileModel, call: CallSite) -> CallSite | None:
         and model.turns(loop) != 1
         and loop.node in around(model, call.node)
     ]
-    loader = call.receiver
-    if not epochs or not isinstance(loader, cst.Name):
+    made = _one_loader(model, call.receiver) if epochs else None
+    outside = made is not None and not any(epoch in around(model, made.node) for epoch in epochs)
+    return made if outside else None
+
+
+def _made_before_the_end(model: FileModel, call: CallSite) -> CallSite | None:
+    """The ParallelLoader that is asked again behind ``except StopIteration``: it has ended."""
+    ended = any(
+        isinstance(node, cst.ExceptHandler)
+        and node.type is not None
+        and model.name(node.type) == "builtins.StopIteration"
+        for node in around(model, call.node)
+    )
+    made = _one_loader(model, call.receiver) if ended else None
+    return made if made is not None and model.loop(made.node) is None else None
+
+
+def _one_loader(model: FileModel, loader: cst.BaseExpression | None) -> CallSite | None:
+    """The one ParallelLoader that a name is."""
+    if not isinstance(loader, cst.Name):
         return None
     values = assigned(model, loader)
     wrapped = [one for one in values if model.name(getattr(one, "func", one)) == PARALLEL]
@@ -88,9 +118,8 @@ def _made_before(model: FileModel, call: CallSite) -> CallSite | None:
         return None
     made = model.call(wrapped[0])
     # ``loader = ParallelLoader(loader, [device])`` wraps what the name held before.
-    if not all(one is made.node or in_order(model, one, made.node) for one in values):
-        return None
-    return made if not any(epoch in around(model, made.node) for epoch in epochs) else None
+    alone = all(one is made.node or in_order(model, one, made.node) for one in values)
+    return made if alone else None
 
 
 def _makers(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:
