@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, OnXla
-from xladoctor.lint.model.dotted import last_name, string, text_of
+from xladoctor.lint.model.dotted import string, text_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._lightning import devices_of_trainers
 from xladoctor.lint.rules._sources import sources
@@ -104,10 +104,11 @@ def _is_number(model: FileModel, node: cst.BaseExpression) -> bool:
     number = model.literal(node)
     if isinstance(number, int) and not isinstance(number, bool):
         return True
-    kind = model.value(node).kind
-    return kind is Kind.CORE_NUMBER or (
-        kind is Kind.UNKNOWN and not _NUMBERS.isdisjoint(words(last_name(node)))
-    )
+    if model.value(node).kind is Kind.CORE_NUMBER:
+        return True
+    # A parameter that nobody gives anything is taken for what it is given for, so the name counts.
+    named = isinstance(node, cst.Name) and not _NUMBERS.isdisjoint(words(node.value))
+    return named and all(one.kind == "param" for one in model.bindings(node.value, node))
 
 
 def _is_longer(model: FileModel, node: cst.BaseExpression | None) -> bool:
