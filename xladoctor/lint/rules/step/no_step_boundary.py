@@ -92,8 +92,14 @@ def _over_batches(model: FileModel) -> Iterator[Problem]:
 
 
 def _is_ended(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
-    """Whether something in a loop, or what it goes over, ends the graph."""
-    return any(map(model.effects.ends_graph, calls)) or hands_on_device_loader(model, loop)
+    """Whether something in a loop, or what it goes over, ends the graph.
+
+    A checkpoint that is due each thousand steps does not: ``xm.rendezvous("checkpoint")``.
+    """
+    ends = (call for call in calls if model.effects.ends_graph(call))
+    return any(not model.throttled(call.node) for call in ends) or hands_on_device_loader(
+        model, loop
+    )
 
 
 def _acting(model: FileModel) -> frozenset[cst.CSTNode]:
