@@ -27,6 +27,8 @@ _ROOT = re.compile(
     r"|['\"](?:tpu|neuron)(?::\d+)?['\"]|\bdef _mp_fn\(|[=!]=\s*['\"](?:TPU|XLA|NEURON)['\"]"
     r"|\bhelp\s*=\s*['\"][^'\"\n]*\b(?:tpu|TPU)s?\b"
 )
+#: A module of which the name is written: ``importlib.import_module("models.baseline")``.
+_LOADED = re.compile(r"""\bimport_module\(\s*["']([A-Za-z_][\w.]*)["']\s*\)""")
 _SCRIPT = re.compile(r"""__name__\s*==\s*["']__main__""")
 #: Parts of a module's name that are looked for.
 _DEEPEST = 32
@@ -196,4 +198,5 @@ def imported_modules(text: str) -> list[str]:
             found[module] = None  # "." too: names may be those of the package itself
             joint = "" if module.endswith(".") else "."
             found.update({f"{module}{joint}{a.name}": None for a in node.names if a.name != "*"})
+    found.update(dict.fromkeys(_LOADED.findall(text)))
     return list(found)
