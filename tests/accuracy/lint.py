@@ -43,15 +43,15 @@ REMOVED = frozenset(
 #: Which codes may find which family of labels. A family without a rule yet counts as missed.
 CODES = {
     "host-sync": (
-        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
+        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA106", "XLA109", "XLA113", "XLA114"),
         "XLA903",
     ),
     "host-sync-eval": (
-        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
+        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA106", "XLA109", "XLA113", "XLA114"),
         "XLA903",
     ),
     "host-sync-log": (
-        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA109", "XLA113", "XLA114"),
+        *("XLA101", "XLA102", "XLA103", "XLA104", "XLA105", "XLA106", "XLA109", "XLA113", "XLA114"),
         "XLA903",
     ),
     "dynamic-shape": ("XLA201", "XLA202", "XLA204", "XLA206", "XLA209"),
@@ -87,7 +87,7 @@ CODES = {
     "no-device-loader": ("XLA603", "XLA605"),
     "bad-timing": ("XLA112",),
     "master-only-eval": ("XLA418",),
-    "rank-divergent-state": ("XLA419", "XLA420"),
+    "rank-divergent-state": ("XLA419", "XLA420", "XLA451"),
     "undetached-accumulate": ("XLA315",),
     "optimizer-before-to": ("XLA305",),
     "loader-reuse": ("XLA415",),

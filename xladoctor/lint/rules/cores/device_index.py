@@ -107,8 +107,9 @@ def _is_number(model: FileModel, node: cst.BaseExpression) -> bool:
     if model.value(node).kind is Kind.CORE_NUMBER:
         return True
     # A parameter that nobody gives anything is taken for what it is given for, so the name counts.
-    named = isinstance(node, cst.Name) and not _NUMBERS.isdisjoint(words(node.value))
-    return named and all(one.kind == "param" for one in model.bindings(node.value, node))
+    if not isinstance(node, cst.Name) or _NUMBERS.isdisjoint(words(node.value)):
+        return False
+    return all(one.kind == "param" for one in model.bindings(node.value, node))
 
 
 def _is_longer(model: FileModel, node: cst.BaseExpression | None) -> bool:
