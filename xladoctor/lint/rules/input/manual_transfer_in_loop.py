@@ -24,6 +24,7 @@ from xladoctor.lint.rules._batches import (
 from xladoctor.lint.rules._beside import over_own_loader
 from xladoctor.lint.rules._host_draws import is_drawn
 from xladoctor.lint.rules._made_in_step import made_in_step
+from xladoctor.lint.rules._marked_again import marked_again
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import costly_loop, loop_place, not_here, often
 
@@ -47,6 +48,7 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from made_in_step(model)
+    yield from marked_again(model)
     led = bool(model.led_by) or "accelerate" in model.frameworks
     led = led and not _by_fabric_alone(model)
     arrays = {} if led else uploads_of_arrays(model)
