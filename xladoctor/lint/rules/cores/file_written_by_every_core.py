@@ -13,6 +13,7 @@ from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._appends import appended_path
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
+from xladoctor.lint.rules._own_locks import own_locks
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._same import same_everywhere
 from xladoctor.lint.rules._sources import sources
@@ -81,6 +82,7 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
     yield from _done_once(model)
     yield from _downloads(model)
     yield from _commands(model)
+    yield from own_locks(model)
 
 
 def _appended(model: FileModel) -> Iterator[Problem]:
