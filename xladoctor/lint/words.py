@@ -38,7 +38,7 @@ _ASKS = frozenset({"is", "on", "has", "have"})
 _NAMED = frozenset({"tpu", "tpus", "xla"})
 _OR_ELSE = frozenset({"cpu", "cpus", "no", "non", "not", "without", "or", "vs"})
 _REFUSES = frozenset({"no", "not", "non", "without", "disable", "disabled"})
-_WORD = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")
+_WORD = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])[0-9]*|[A-Z]?[a-z]+[0-9]*")  # TPUs
 
 
 def words(text: str) -> frozenset[str]:

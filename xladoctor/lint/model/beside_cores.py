@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
+_SPAWNS = "torch.multiprocessing.spawn"
+_SETS = "torch.cuda.set_device"
+
 
 def beside_started(
     tree: Tree, names: Names | LinkedNames
@@ -58,7 +61,23 @@ def beside_started(
             for device, readers in read.items()
             if all((one := tree.function_of(x)) and one.node in nodes for x in readers)
         }
-    return frozenset(found), frozenset(devices)
+    return frozenset(found | _given_gpus(tree, names)), frozenset(devices)
+
+
+def _given_gpus(tree: Tree, names: Names | LinkedNames) -> set[Function]:
+    """The functions that torch starts a process for each GPU with: ``mp.spawn(ddp_worker)``.
+
+    They set their GPU themselves, and call nothing of torch_xla.
+    """
+    found: set[Function] = set()
+    for call in tree.calls:
+        run = given(call, 0, "fn") if names.resolve(call.func) == _SPAWNS else None
+        function = names.definition(run) if run is not None else None
+        if isinstance(function, Function):
+            inside = {names.resolve(x.func) or "" for x in tree.within(function.node, cst.Call)}
+            if _SETS in inside and not any(name.startswith("torch_xla.") for name in inside):
+                found.add(function)
+    return found
 
 
 def _started(tree: Tree, names: Names | LinkedNames) -> dict[cst.Module, set[str]]:

@@ -8,7 +8,8 @@ import libcst as cst
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.conditions import compared
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, text_of
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules._exact import assigned
 
 if TYPE_CHECKING:
@@ -115,10 +116,20 @@ def takes_out(model: FileModel, node: cst.BaseExpression) -> bool:
 
 
 def _is_mapping(model: FileModel, name: cst.Name) -> bool:
-    """``loss, metrics = net(x)`` and ``if metrics:``, of whose keys the same function asks."""
-    if model.value(name).certain:
-        return False
+    """``loss, metrics = net(x)`` and ``if metrics:``, of whose keys the same function asks.
+
+    Also ``if not batch: continue`` before ``batch["images"]``.
+    """
     home = model.function_of(name)
+    keyed = any(
+        isinstance(node, cst.Subscript)
+        and is_name(node.value, name.value)
+        and text_of(index_of(node)) is not None
+        and model.function_of(node) is home
+        for node in model.nodes(cst.Subscript)
+    )
+    if keyed or model.value(name).certain:
+        return keyed
     return any(
         is_name(call.receiver, name.value) and call.function is home
         for call in model.methods("keys", "items", "values")

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Kind, LoopKind, OnXla
 from xladoctor.lint.model.by_name import GETATTR
 from xladoctor.lint.model.conditions import joined
-from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by, same_name
 from xladoctor.lint.rules._loaders import (
@@ -50,6 +50,8 @@ def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
         said = True if shuffle is None else model.literal(shuffle)
         if call.has_star or said is False or said is None or not _for_training(model, call):
             continue
+        if _is_handed_on(model, call):
+            continue
         steps = _steps(model, call)
         if said is not True and not steps:
             continue  # ``shuffle=name == "train"``: only where a step loop goes over it
@@ -63,6 +65,25 @@ def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
             related=[model.place(epochs.node, "the epoch loop")],
             fix=_fix(model, call, epochs),
         )
+
+
+def _is_handed_on(model: FileModel, made: CallSite) -> bool:
+    """Whether a function that nobody has read is given the sampler, and may tell it the epoch.
+
+    ``train_epoch(model, loader, sampler, epoch)``, not ``DataLoader(rows, sampler=sampler)``.
+    """
+    line = model.parent(made.node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(target, cst.Name):
+        return False
+    return any(
+        is_name(argument.value, target.value)
+        and (argument.keyword is None or argument.keyword.value not in _SAMPLERS)
+        for call in model.calls()
+        if call.function is made.function and call.target is None
+        if not call.last.endswith("Loader")
+        for argument in call.arguments
+    )
 
 
 def _never_told(model: FileModel) -> Iterator[Problem]:
