@@ -53,7 +53,9 @@ def _given_by_master(model: FileModel, name: cst.Name, function: Function) -> cs
         item.kind == "param" or model.function_of(item.node) is not function for item in bound
     ):
         return None
-    if any(model.master_only(item.node) is None for item in bound):
+    guards = [model.master_only(item.node) for item in bound]
+    # By a test that stands here, not one around the calls of the function.
+    if any(one is None or model.function_of(one.node) is not function for one in guards):
         return None
     lines = {_statement(model, item.node) for item in bound}
     return lines.pop() if len(lines) == 1 else None

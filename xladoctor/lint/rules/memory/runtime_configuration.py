@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._environment import is_environ, key_of
 from xladoctor.lint.rules._exact import in_order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
@@ -40,6 +41,14 @@ _READ_ONCE = ("PJRT_", "XLA_USE_BF16", "XLA_DOWNCAST_BF16", "TPU_", "XLA_FLAGS",
 _CACHE = f"{_XR}initialize_cache"
 _SET_TYPE = f"{_XR}set_device_type"
 
+#: What tells a process of a TPU host which it is, and whether a value is that of the only one
+#: (torch_xla/_internal/tpu.py, ``configure_topology``, sets each where it is missing).
+_ALONE: dict[str, Callable[[str], bool]] = {
+    "CLOUD_TPU_TASK_ID": str.isdecimal,
+    "TPU_PROCESS_BOUNDS": lambda value: value == "1,1,1",
+    "TPU_CHIPS_PER_PROCESS_BOUNDS": lambda value: value not in {"1,1,1", "1,1,1,1"},
+}
+
 
 @rule("XLA715")
 def runtime_configuration(model: FileModel) -> Iterator[Problem]:
@@ -59,6 +68,7 @@ def runtime_configuration(model: FileModel) -> Iterator[Problem]:
             start = _start_before(model, node)
             if start is not None:
                 yield _too_late(model, node, start, "this is read when the runtime starts")
+    yield from _inherited(model)
     for call in model.calls(_SET_TYPE):
         start = _start_before(model, call.node)
         if start is not None:
@@ -69,6 +79,34 @@ def runtime_configuration(model: FileModel) -> Iterator[Problem]:
         if start is not None:
             what = "initialize_cache raises once something has been computed"
             yield _too_late(model, call.node, start, what)
+
+
+def _inherited(model: FileModel) -> Iterator[Problem]:
+    """``os.environ["CLOUD_TPU_TASK_ID"] = "0"`` before the processes of the cores are started."""
+    starts = [call for call in model.calls(*SPAWNERS) if not _is_one(model, call)]
+    found = [node for node in model.nodes(cst.Assign) if _is_alone(model, node)] if starts else []
+    for node in found[:1]:
+        yield model.problem(
+            node,
+            "every process inherits this, and torch_xla sets only what is missing: each takes "
+            "itself for the one process of the host, and the start fails or hangs",
+            suggestion="leave it out: the start of the cores sets it for each process",
+            related=[
+                *(model.place(other, "this, too") for other in found[1:]),
+                model.place(starts[0].node, "the cores are started here"),
+            ],
+        )
+
+
+def _is_alone(model: FileModel, node: cst.Assign) -> bool:
+    value = model.literal(node.value)
+    alone = _ALONE.get(_variable(model, node)) if isinstance(value, str) else None
+    return alone is not None and alone(str(value)) and model.on_every_core(node) is None
+
+
+def _is_one(model: FileModel, call: CallSite) -> bool:
+    count = call.keywords.get("nprocs")
+    return count is not None and model.literal(count) == 1
 
 
 def _device_types(model: FileModel) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
