@@ -32,8 +32,10 @@ def marked_again(model: FileModel) -> Iterator[Problem]:
     for call in model.calls() if model.spmd else ():
         if call.last != _MARK:
             continue
-        loop = model.loop(call.node)
-        if loop is None or loop.kind not in HOT or loop in told or not _is_of_batch(model, call):
+        loop = model.hot_loop(call.node)
+        if loop is None or loop.kind not in HOT or loop in told:
+            continue
+        if not _is_of_batch(model, call, loop):
             continue
         made = loop.iterates.origin
         if loop.iterates.kind is not Kind.DEVICE_LOADER or not isinstance(made, cst.Call):
@@ -52,12 +54,10 @@ def marked_again(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _is_of_batch(model: FileModel, call: CallSite) -> bool:
+def _is_of_batch(model: FileModel, call: CallSite, loop: Loop) -> bool:
     """Whether what is marked is a tensor of the batch, not one that the step has computed."""
-    loop = model.loop(call.node)
-    over = loop.node if loop is not None else None
-    given = call.argument(0, "t")
-    if not isinstance(over, cst.For) or given is None:
+    over, given = loop.node, call.argument(0, "t")
+    if not isinstance(over, cst.For) or given is None or call.function is not loop.function:
         return False
     return _is_part(model, given, frozenset(names_bound(over.target)))
 

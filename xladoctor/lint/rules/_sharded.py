@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
 _WRAPPER = "XlaFullyShardedDataParallel"
+#: Methods that give back the model itself.
+_SAME = frozenset({"to", "train", "eval"})
 _DDP = (
     "torch.nn.parallel.DistributedDataParallel",
     "torch.nn.parallel.distributed.DistributedDataParallel",
@@ -32,8 +34,11 @@ def sharded_at(model: FileModel, node: cst.BaseExpression) -> cst.CSTNode | None
     """
     if isinstance(node, cst.Call):
         name = model.name(node.func) or ""
-        sharded = name.startswith("torch_xla.distributed.fsdp") and name.endswith(_WRAPPER)
-        return node if sharded else None
+        if name.startswith("torch_xla.distributed.fsdp") and name.endswith(_WRAPPER):
+            return node
+        if not isinstance(node.func, cst.Attribute) or node.func.attr.value not in _SAME:
+            return None
+        return sharded_at(model, node.func.value) if isinstance(node.func.value, cst.Call) else None
     if isinstance(node, cst.Name):
         given = [*model.assigned_to(node)]
         if model.is_parameter(node):

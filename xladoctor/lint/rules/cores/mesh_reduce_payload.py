@@ -30,14 +30,28 @@ _SCALARS = frozenset(
     f"numpy.{name}" for name in ("mean", "sum", "max", "min", "median", "std", "var", "float64")
 )
 
+#: Functions of torch that take one tensor, no list of them (each raised TypeError when run).
+_OF_ONE_TENSOR = frozenset(
+    f"torch.{name}"
+    for name in ("mean", "sum", "max", "min", "amax", "amin", "prod", "median", "std", "var")
+)
+
 
 @rule("XLA417")
 def mesh_reduce_payload(model: FileModel) -> Iterator[Problem]:
-    """Find NumPy scalars and arrays that are given to ``xm.mesh_reduce``."""
+    """Find NumPy values that are given to ``xm.mesh_reduce``, and what reduces no list."""
     if model.target < _SINCE:
         return
     for call in model.calls(_MESH_REDUCE):
         data = call.argument(1, "data")
+        reduces = call.argument(2, "reduce_fn")
+        if reduces is not None and model.name(reduces) in _OF_ONE_TENSOR:
+            yield model.problem(
+                reduces,
+                f"xm.mesh_reduce gives this the list of all cores' values, and "
+                f"{snippet(model, reduces)} takes a tensor: TypeError",
+                suggestion="lambda values: torch.stack(values).mean(0)",
+            )
         if data is None:
             continue
         made = made_by(model, data)

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import OnXla, walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._sharded import owners_of, sharded_at
@@ -84,9 +85,13 @@ def _is_plain(model: FileModel, optimizer: cst.BaseExpression) -> bool:
 
 
 def _is_chosen(model: FileModel, call: CallSite) -> bool:
-    """Whether a condition chooses this step, and does not only count the batches of it."""
+    """Whether a condition chooses this step, and does not only count the batches of it.
+
+    Behind ``if not batch: continue`` there is no other road to a step.
+    """
+    around_it = {*around(model, call.node)}
     return any(
-        not (model.holds_step(guard) and _counts(model, guard.test))
+        guard.node in around_it and not (model.holds_step(guard) and _counts(model, guard.test))
         for guard in model.guards(call.node)
     )
 
