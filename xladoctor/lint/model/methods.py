@@ -333,7 +333,8 @@ class MethodEvaluator:
             know.GIVE_TENSORS
         ):
             return receiver  # ``MulticlassAccuracy(10).to(device)``: it moves what it has counted
-        if receiver.kind is Kind.OBJECT or (receiver == UNKNOWN and _makes_model(func.value)):
+        unread = receiver == UNKNOWN and (_makes_model(func.value) or self._is_model(node, func))
+        if receiver.kind is Kind.OBJECT or unread:
             # A class of another file: what is moved whole is a model as a rule, and it is called.
             receiver = Value(Kind.MODEL, origin=node)
         if receiver.kind in {Kind.MODEL, Kind.LOSS}:
@@ -356,6 +357,13 @@ class MethodEvaluator:
         if tensor is not None:
             return on_device(tensor, node, local=receiver.local)
         return self._tensors.to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
+
+    def _is_model(self, node: cst.Call, func: cst.Attribute) -> bool:
+        """``net = build(name)(config).to(device)``: what it is kept as says that it is a model."""
+        line = self._flow.tree.parents.get(node)
+        if not isinstance(line, cst.Assign) or not isinstance(func.value, cst.Call):
+            return False
+        return bool(know.MODEL_NAME.search(last_name(line.targets[0].target)))
 
     def _kept_moved(self, node: cst.Attribute, moved: Value, frame: Frame) -> None:
         """``self.net.to(device)`` in one method: it is there in all others too."""

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Function, Kind, LoopKind
-from xladoctor.lint.model.dotted import last_name
-from xladoctor.lint.model.knowledge import MODEL_NAME
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
@@ -22,25 +20,23 @@ from xladoctor.lint.rules._drawn import (
     never_asked,
     surely_draws,
 )
-from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded, sometimes
+from xladoctor.lint.rules._equal import Seed, equal_weights, last_seed, seeded
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._handed_over import makers_handed
 from xladoctor.lint.rules._heads import draws_adapters, new_head
+from xladoctor.lint.rules._loaded_alone import SENDS, loaded_alone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, Entry, FileModel, Guard, Problem
+    from xladoctor.lint.model import CallSite, Entry, FileModel, Problem
 
-_ADVICE = "xm.broadcast_master_param(model) after the move to the device, on all cores"
 #: Names of what computes a loss.
 _LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
 #: Methods of frameworks that go over data, and those that may train with it.
 _EVALUATES = frozenset({"evaluate", "predict"})
 _TRAINS = frozenset({"train", "fit", "train_model", "training_step", "learn"})
-#: Calls that send what the master has to the others.
-_SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded")
 
 
 @rule("XLA426")
@@ -51,7 +47,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     handed = makers_handed(model)
     if not handed and not _trains_anywhere(model):
         return
-    alone = list(_loaded_alone(model))
+    alone = list(loaded_alone(model))
     yield from (problem for _, problem in alone)
     # Weights that are loaded are the same on all cores once all of them load.
     if any(sure for sure, _ in alone) or equal_weights(model):
@@ -70,7 +66,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
                 late.node,
                 "every core draws its own random weights here, before the seed that would make "
                 "them equal; gradients are averaged, weights never",
-                suggestion=_ADVICE,
+                suggestion=SENDS,
                 related=entry_places(model, entry),
             )
         entry = every_core(model, call.node, in_turn=True) if made else None
@@ -91,7 +87,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             call.node if head is None else head,
             f"{drawn}; gradients are averaged, weights never, so the cores train different models "
             "from the first step on",
-            suggestion=_ADVICE,
+            suggestion=SENDS,
             related=entry_places(model, entry),
             fix=_fix(model, call) if every_core(model, call.node) is not None else None,
         )
@@ -148,78 +144,6 @@ def _trains_anywhere(model: FileModel) -> bool:
     """Whether steps are taken here, or in a file that this one is linked to."""
     parts = (model, *model.linked)
     return any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops)
-
-
-def _loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
-    """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good.
-
-    And whether that happens on every run, not only on one that goes on from a checkpoint.
-    """
-    loading = list(model.methods("load_state_dict"))
-    if not loading or any(_sends(model, call) for call in model.calls()):
-        return
-    for call in loading:
-        guard = model.master_only(call.node)
-        entry = model.on_every_core(call.node)
-        if guard is None or entry is None or call.receiver is None:
-            continue
-        if not _is_net(model, call.receiver) or not _trained_after(model, call, guard):
-            continue
-        problem = model.problem(
-            _under(model, call, guard),
-            "only the master core loads these weights: the others start from what they have, and "
-            "gradients are averaged, weights never",
-            suggestion=f"load them on all cores, or {_ADVICE}",
-            related=[
-                model.place(guard.written, "the master core alone"),
-                *entry_places(model, entry),
-            ],
-        )
-        sure = _is_sure(guard) and not sometimes(model, call, besides=guard)
-        yield sure, problem
-
-
-def _under(model: FileModel, call: CallSite, guard: Guard, depth: int = 3) -> cst.Call:
-    """The call under a condition that is this one, or runs it: ``if master: restore(net)``."""
-    if depth and call.function is not None and call.function is not model.function_of(guard.node):
-        for caller in model.callers(call.function):
-            found = _under(model, caller, guard, depth - 1)
-            if model.is_here(found) and any(one.node is guard.node for one in model.guards(found)):
-                return found
-    return call.node
-
-
-def _is_net(model: FileModel, node: cst.BaseExpression) -> bool:
-    """Whether a model, or an object of another file's class that is called one, is meant."""
-    kind = model.value(node).kind
-    named = last_name(node).lower()
-    return kind is Kind.MODEL or (kind is Kind.OBJECT and bool(MODEL_NAME.search(named)))
-
-
-def _is_sure(guard: Guard) -> bool:
-    """``if is_master:`` alone, not ``if is_master and os.path.isfile(path):``."""
-    return not isinstance(guard.test, cst.BooleanOperation)
-
-
-def _sends(model: FileModel, call: CallSite) -> bool:
-    text = model.tree.text(call.node)
-    return _SENT.search(model.tree.text(call.node.func)) is not None or (
-        "all_reduce" in text and "param" in text
-    )
-
-
-def _trained_after(model: FileModel, call: CallSite, guard: Guard, depth: int = 2) -> bool:
-    """Whether the training follows, and not under the same condition."""
-    callers = model.callers(call.function) if call.function is not None and depth else ()
-    if any(_trained_after(model, caller, guard, depth - 1) for caller in callers):
-        return True
-    return any(
-        loop.kind in {LoopKind.STEP, LoopKind.EPOCH}
-        and loop.function is call.function
-        and in_order(model, call.node, loop.node)
-        and not any(around.node is guard.node for around in model.guards(loop.node))
-        for loop in model.loops
-    )
 
 
 def _made_elsewhere(

@@ -1,0 +1,113 @@
+"""Weights that the master core alone loads."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from xladoctor.lint.model import Kind, LoopKind
+from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.knowledge import MODEL_NAME
+from xladoctor.lint.rules._cores import entry_places
+from xladoctor.lint.rules._equal import sometimes
+from xladoctor.lint.rules._exact import in_order
+from xladoctor.lint.words import words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel, Guard, Problem
+
+#: What makes the weights of all cores those of the master.
+SENDS = "xm.broadcast_master_param(model) after the move to the device, on all cores"
+#: Calls that send what the master has to the others.
+_SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded")
+#: Words of functions that load weights into what they are given.
+_LOADS = frozenset({"load", "restore"})
+_WEIGHTS = frozenset({"checkpoint", "ckpt", "weights", "pretrained", "state", "model", "params"})
+
+
+def loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
+    """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good.
+
+    Also ``load_checkpoint(model, path)`` of a function that nobody has read. And whether that
+    happens on every run, not only on one that goes on from a checkpoint.
+    """
+    loading = [(call, net) for call in model.calls() if (net := _loaded(model, call)) is not None]
+    if not loading or any(_sends(model, call) for call in model.calls()):
+        return
+    for call, net in loading:
+        guard = model.master_only(call.node)
+        entry = model.on_every_core(call.node)
+        if guard is None or entry is None:
+            continue
+        if not _is_net(model, net) or not _trained_after(model, call, guard):
+            continue
+        problem = model.problem(
+            _under(model, call, guard),
+            "only the master core loads these weights: the others start from what they have, and "
+            "gradients are averaged, weights never",
+            suggestion=f"load them on all cores, or {SENDS}",
+            related=[
+                model.place(guard.written, "the master core alone"),
+                *entry_places(model, entry),
+            ],
+        )
+        sure = _is_sure(guard) and not sometimes(model, call, besides=guard)
+        yield sure, problem
+
+
+def _under(model: FileModel, call: CallSite, guard: Guard, depth: int = 3) -> cst.Call:
+    """The call under a condition that is this one, or runs it: ``if master: restore(net)``."""
+    if depth and call.function is not None and call.function is not model.function_of(guard.node):
+        for caller in model.callers(call.function):
+            found = _under(model, caller, guard, depth - 1)
+            if model.is_here(found) and any(one.node is guard.node for one in model.guards(found)):
+                return found
+    return call.node
+
+
+def _is_net(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether a model, or an object of another file's class that is called one, is meant."""
+    kind = model.value(node).kind
+    named = last_name(node).lower()
+    return kind is Kind.MODEL or (kind is Kind.OBJECT and bool(MODEL_NAME.search(named)))
+
+
+def _is_sure(guard: Guard) -> bool:
+    """``if is_master:`` alone, not ``if is_master and os.path.isfile(path):``."""
+    return not isinstance(guard.test, cst.BooleanOperation)
+
+
+def _sends(model: FileModel, call: CallSite) -> bool:
+    text = model.tree.text(call.node)
+    return _SENT.search(model.tree.text(call.node.func)) is not None or (
+        "all_reduce" in text and "param" in text
+    )
+
+
+def _trained_after(model: FileModel, call: CallSite, guard: Guard, depth: int = 2) -> bool:
+    """Whether the training follows, and not under the same condition."""
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    if any(_trained_after(model, caller, guard, depth - 1) for caller in callers):
+        return True
+    return any(
+        loop.kind in {LoopKind.STEP, LoopKind.EPOCH}
+        and loop.function is call.function
+        and in_order(model, call.node, loop.node)
+        and not any(around.node is guard.node for around in model.guards(loop.node))
+        for loop in model.loops
+    )
+
+
+def _loaded(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    """What a call loads weights into: the model of ``model.load_state_dict(state)``."""
+    if call.method == "load_state_dict":
+        return call.receiver
+    said = words(call.written)
+    unread = call.name is None and call.target is None and call.receiver is None
+    if not unread or not said & _LOADS or not said & _WEIGHTS:
+        return None
+    return next((one for one in call.positional if model.value(one).kind is Kind.MODEL), None)
