@@ -69,7 +69,9 @@ class Belief:
             return Value(Kind.MODEL, origin=value.origin, on_device=True) if whole else value
         if self._evidence.is_model(home, name, moved=False):
             return Value(Kind.MODEL, origin=value.origin, local=value.local)
-        step = self._evidence.stepped(home, name)
+        step = self._evidence.stepped(home, name) or (
+            self._evidence.fed(home, name) if value == UNKNOWN and self.steps() else None
+        )
         if step is None:
             taken = self._evidence.holds_losses(home, name)
             if taken is None:

@@ -16,6 +16,7 @@ import libcst as cst
 from xladoctor.lint.model import frameworks
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.fed import fed
 from xladoctor.lint.model.helpers import losses_in
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import Function
@@ -23,7 +24,7 @@ from xladoctor.lint.model.taken import names_set
 from xladoctor.lint.model.wrappers import meant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.lint.model.linked_names import LinkedNames
     from xladoctor.lint.model.names import Names
@@ -78,6 +79,14 @@ class Evidence:
         them is on the device, all are.
         """
         return self._held.get(home, {}).get(name) if _LOSSES.search(name) else None
+
+    def fed(self, home: Home, name: str) -> cst.CSTNode | None:
+        """The call of a model that takes a batch as it came, of which a name is a part."""
+        return self._fed.get(home, {}).get(name)
+
+    @functools.cached_property
+    def _fed(self) -> Mapping[Home, Mapping[str, cst.CSTNode]]:
+        return fed(self._tree, self._home)
 
     def is_model(self, home: Home, text: str, *, moved: bool) -> bool:
         """Whether a function asks a name (or dotted text) for what only modules have.
