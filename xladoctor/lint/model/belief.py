@@ -54,11 +54,15 @@ class Belief:
     def believed(self, name: str, value: Value, frame: Frame) -> Value:
         """What a name holds that is bound to a value, by what its function does with it."""
         value = self.as_device(name, value, frame)
+        home = frame.function or self._now.module
+        if value.kind in {Kind.UNKNOWN, Kind.NUMBER} and self.steps():  # of no loader: ``None``
+            call = self._evidence.fed(home, name)
+            if call is not None:
+                return Value(Kind.DEVICE_TENSOR, origin=call, local=True)
         if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():
             return value
         if name in frameworks.ACCELERATORS and value == UNKNOWN:  # ``accelerator = build(config)``
             return Value(Kind.OBJECT, type_name=frameworks.ACCELERATOR_CLASS)
-        home = frame.function or self._now.module
         if value.kind is Kind.DEVICE_TENSOR:
             # ``net = build(args).to(device)``
             whole = (
@@ -69,9 +73,7 @@ class Belief:
             return Value(Kind.MODEL, origin=value.origin, on_device=True) if whole else value
         if self._evidence.is_model(home, name, moved=False):
             return Value(Kind.MODEL, origin=value.origin, local=value.local)
-        step = self._evidence.stepped(home, name) or (
-            self._evidence.fed(home, name) if value == UNKNOWN and self.steps() else None
-        )
+        step = self._evidence.stepped(home, name)
         if step is None:
             taken = self._evidence.holds_losses(home, name)
             if taken is None:

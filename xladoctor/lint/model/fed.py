@@ -10,23 +10,26 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.calls import called_name
 from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.parts import names_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.evidence import Home
     from xladoctor.lint.model.syntax import Tree
 
-#: Methods that move a tensor to a device.
-_MOVES = frozenset({"to", "cuda"})
+#: What moves tensors to a device.
+_MOVES = frozenset({"to", "cuda", "xla", "send_cpu_data_to_device", "to_device", "tree_map"})
 
 
 def fed(
     tree: Tree, home: Callable[[cst.CSTNode], Home]
 ) -> Mapping[Home, Mapping[str, cst.CSTNode]]:
-    """The names that functions take out of one batch, part of which goes into a model unmoved.
+    """The names that functions take out of one batch, part of which goes into a model as it is.
+
+    Nothing of a function that moves anything itself, nor names that it binds to anything else.
 
     Args:
         tree: The files.
@@ -37,35 +40,38 @@ def fed(
         if know.MODEL_NAME.search(last_name(call.func)):
             names = [one.value.value for one in call.args if isinstance(one.value, cst.Name)]
             given.setdefault(home(call), {}).update(dict.fromkeys(names, call))
-    if not given:
-        return {}
     found: dict[Home, dict[str, cst.CSTNode]] = {}
-    for place, names in _batches(tree, home):
-        call = next((given[place][one] for one in names if one in given.get(place, ())), None)
-        if call is not None:
-            found.setdefault(place, {}).update(dict.fromkeys(names, call))
-    moved = _moved(tree, home) if found else set()
-    for place, names in found.items():
-        if not moved.isdisjoint((place, name) for name in names):
-            found[place] = {}
-    return found
+    for place, target in _batches(tree, home) if given else ():
+        asked = given.get(place, {})
+        parts = [one for one in names_bound(target) if len(_bound(tree, target, one)) == 1]
+        fed_by = next((asked[one] for one in parts if one in asked), None)
+        if fed_by is not None:
+            found.setdefault(place, {}).update(dict.fromkeys(parts, fed_by))
+    moving = {home(call) for call in tree.calls if called_name(call) in _MOVES} if found else set()
+    return {place: names for place, names in found.items() if place not in moving}
 
 
-def _batches(
-    tree: Tree, home: Callable[[cst.CSTNode], Home]
-) -> Iterator[tuple[Home, tuple[str, ...]]]:
+def _bound(tree: Tree, target: cst.Tuple, name: str) -> Sequence[object]:
+    """What binds one of the names of a target, in all of its function."""
+    parts = (one.value for one in target.elements)
+    return next(
+        (tree.bindings(x) for x in parts if isinstance(x, cst.Name) and x.value == name), ()
+    )
+
+
+def _batches(tree: Tree, home: Callable[[cst.CSTNode], Home]) -> Iterator[tuple[Home, cst.Tuple]]:
     """What loops over batches take apart, in their heads or first of all in their bodies."""
     for loop in tree.nodes(cst.For):
         assert isinstance(loop, cst.For)
         whole = {*names_bound(loop.target)}
-        for target in _tuples(loop.target):
-            yield home(loop), tuple(names_bound(target))
+        yield from ((home(loop), target) for target in _tuples(loop.target))
         for line in loop.body.body:
             for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
                 if not isinstance(part, cst.Assign) or not isinstance(part.value, cst.Name):
                     continue
-                if part.value.value in whole:
-                    yield home(loop), tuple(names_bound(part.targets[0].target))
+                target = part.targets[0].target
+                if part.value.value in whole and isinstance(target, cst.Tuple):
+                    yield home(loop), target
 
 
 def _tuples(target: cst.BaseExpression) -> Iterator[cst.Tuple]:
@@ -77,14 +83,3 @@ def _tuples(target: cst.BaseExpression) -> Iterator[cst.Tuple]:
         yield from _tuples(one)
     if not inner:
         yield target
-
-
-def _moved(tree: Tree, home: Callable[[cst.CSTNode], Home]) -> set[tuple[Home, str]]:
-    """The names that functions move themselves before they use them: ``images.to(device)``."""
-    return {
-        (home(call), call.func.value.value)
-        for call in tree.calls
-        if isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in _MOVES
-        and isinstance(call.func.value, cst.Name)
-    }
