@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: What moves tensors to a device.
 _MOVES = frozenset({"to", "cuda", "xla", "send_cpu_data_to_device", "to_device", "tree_map"})
 
+#: What gives something else beside the batch.
+_COUNTS = frozenset({"enumerate", "zip", "items", "range"})
+
 
 def fed(
     tree: Tree, home: Callable[[cst.CSTNode], Home]
@@ -64,7 +67,10 @@ def _batches(tree: Tree, home: Callable[[cst.CSTNode], Home]) -> Iterator[tuple[
     for loop in tree.nodes(cst.For):
         assert isinstance(loop, cst.For)
         whole = {*names_bound(loop.target)}
-        yield from ((home(loop), target) for target in _tuples(loop.target))
+        counts = any(called_name(one) in _COUNTS for one in tree.within(loop.iter, cst.Call))
+        for target in _tuples(loop.target):
+            if not (counts and target is loop.target):  # ``step, batch``
+                yield home(loop), target
         for line in loop.body.body:
             for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
                 if not isinstance(part, cst.Assign) or not isinstance(part.value, cst.Name):
