@@ -68,9 +68,9 @@ def _batches(tree: Tree, home: Callable[[cst.CSTNode], Home]) -> Iterator[tuple[
         assert isinstance(loop, cst.For)
         whole = {*names_bound(loop.target)}
         counts = any(called_name(one) in _COUNTS for one in tree.within(loop.iter, cst.Call))
-        for target in _tuples(loop.target):
-            if not (counts and target is loop.target):  # ``step, batch``
-                yield home(loop), target
+        for taken in _tuples(loop.target):
+            if not (counts and taken is loop.target):  # ``step, batch``
+                yield home(loop), taken
         for line in loop.body.body:
             for part in line.body if isinstance(line, cst.SimpleStatementLine) else ():
                 if not isinstance(part, cst.Assign) or not isinstance(part.value, cst.Name):

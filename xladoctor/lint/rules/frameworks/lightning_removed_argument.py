@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import OnXla
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.frameworks import LIGHTNING_FOR_XLA, LIGHTNING_PACKAGES
 from xladoctor.lint.rewrites.lightning import argument_fix, precision_fix
 from xladoctor.lint.rules import rule
@@ -212,6 +213,12 @@ def _of_strategy(
                 f'Lightning 2.0 renamed strategy="{literal}": Trainer raises ValueError',
                 suggestion=f'write strategy="{new}"',
                 fix=_strategy_fix(model, one, new),
+            )
+        if is_name(one, "None") and not has_old and model.on_xla(one) is not OnXla.NO:
+            yield model.problem(
+                one,
+                "Lightning 2.0 no longer takes None for a strategy: Trainer raises ValueError",
+                suggestion='"auto", or "xla"',
             )
     if _is_refused(model, value) and (
         _asks_for_tpu(model, settings) or (call is not None and _always(model, settings, call))
