@@ -74,6 +74,24 @@ def test_a_file_that_the_commit_has_not(kept, capfd):
     assert "other.py is not in someone/program" in capfd.readouterr().err
 
 
+def test_a_file_of_no_known_repository_counts_where_it_is(kept, tmp_path, capfd):
+    files, labels = (unseen.SETS / "Z1" / name for name in ("files.txt", "labels.jsonl"))
+    label = json.loads(labels.read_text()) | {"repo": "stored/123", "commit": "0" * 40}
+    labels.write_text(labels.read_text() + json.dumps(label) + "\n")
+    files.write_text(files.read_text() + f"stored/123 {'0' * 40} train.py\n")
+    assert unseen.main(["Z1", *kept]) == 0
+    told = capfd.readouterr().out
+    assert "left out, of no known repository: files 1" in told
+    assert "recall of high and medium 1/1" in told
+    there = tmp_path / "kept" / "Z1" / "stored+123" / ("0" * 40)
+    there.mkdir(parents=True)
+    (there / "train.py").write_text(PROGRAM)
+    assert unseen.main(["Z1", *kept]) == 0
+    told = capfd.readouterr().out
+    assert "left out" not in told
+    assert "recall of high and medium 2/2" in told
+
+
 def test_a_first_count_stands(kept, tmp_path, capfd):
     assert unseen.main(["Z1", "--first", "abc1234", *kept]) == 0
     first = tmp_path / "sets" / "first.json"

@@ -6,7 +6,9 @@
 ``tests/accuracy/unseen/SET/labels.jsonl`` has the labels of a set (see ``lint.py`` for their form),
 ``files.txt`` the files that are linted together: ``owner/name commit path``, one a line. The files
 belong to others: they are fetched with git at their commits, into ``.accuracy/unseen/SET`` (which
-is ignored), and counted. What is there already is not fetched again.
+is ignored), and counted. What is there already is not fetched again. Of some files no repository is
+known (``stored/NUMBER``, the number that a text index has for them): they count where somebody has
+put them there, and are left out elsewhere.
 
 ``unseen/first.json`` holds the first count of each set: the one before anything was changed for it.
 ``--first LINTER`` adds that of a new set, with the commit of the linter that counts, and never
@@ -35,6 +37,8 @@ KEPT = HERE.parents[1] / ".accuracy" / "unseen"
 GITHUB = "https://github.com/{owner}/{name}.git"
 TABLE = HERE.parents[1] / "docs" / "accuracy.md"
 BEGIN, END = "<!-- unseen: begin -->", "<!-- unseen: end -->"
+#: Who owns what no repository is known of.
+STORED = "stored"
 HEAD = "| set | files | found | without removed names | precision | traps taken | now |"
 
 
@@ -74,7 +78,9 @@ def main(argv: list[str]) -> int:
             print(f"{name}: {problem}", file=sys.stderr)
             return 2
         print(f"== {name}", flush=True)
-        tally = lint.count(labels, folder, verbose=options.verbose)
+        with tempfile.TemporaryDirectory() as store:
+            kept_labels = there(labels, folder, Path(store))
+            tally = lint.count(kept_labels, folder, verbose=options.verbose)
         lint.show(tally.families)
         print(f"codes on lines without a label {tally.unlabelled}\n", flush=True)
         counts[name] = figures(tally)
@@ -91,6 +97,21 @@ def main(argv: list[str]) -> int:
         after = rest.split(END)[1]
         TABLE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
     return 0
+
+
+def there(labels: Path, folder: Path, store: Path) -> Path:
+    """The labels of the files that are there: all of them, but for what nobody can fetch."""
+    lines = labels.read_text(encoding="utf-8").splitlines(keepends=True)
+    cases = [json.loads(line) for line in lines]
+    files = [Wanted(case["repo"], case["commit"], case["path"]) for case in cases]
+    found = [line for line, file in zip(lines, files, strict=True) if file.below(folder).is_file()]
+    if len(found) == len(lines):
+        return labels
+    gone = {file for file in files if not file.below(folder).is_file()}
+    print(f"left out, of no known repository: files {len(gone)}")
+    kept = store / labels.name
+    kept.write_text("".join(found), encoding="utf-8")
+    return kept
 
 
 def figures(tally: lint.Tally) -> dict[str, Any]:
@@ -142,7 +163,8 @@ def listed(file: Path) -> list[Wanted]:
 
 def fetch(wanted: list[Wanted], folder: Path, template: str) -> str | None:
     """Write the files that are not there yet; what stands in the way, if something does."""
-    missing = [item for item in wanted if not item.below(folder).is_file()]
+    known = (item for item in wanted if item.repo.partition("/")[0] != STORED)
+    missing = [item for item in known if not item.below(folder).is_file()]
     for repo, commit in sorted({(item.repo, item.commit) for item in missing}):
         owner, _, name = repo.partition("/")
         with tempfile.TemporaryDirectory() as store:
