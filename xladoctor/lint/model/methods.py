@@ -27,6 +27,7 @@ from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
 from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.layers import is_layer
+from xladoctor.lint.model.moved_models import is_moved_model
 from xladoctor.lint.model.tensor_methods import TensorMethods
 from xladoctor.lint.model.trainers import STEPS_ALONE, trainer_gives
 from xladoctor.lint.model.values import (
@@ -333,7 +334,7 @@ class MethodEvaluator:
             know.GIVE_TENSORS
         ):
             return receiver  # ``MulticlassAccuracy(10).to(device)``: it moves what it has counted
-        unread = receiver == UNKNOWN and (_makes_model(func.value) or self._is_model(node, func))
+        unread = receiver == UNKNOWN and is_moved_model(self._flow.tree, node, func)
         if receiver.kind is Kind.OBJECT or unread:
             # A class of another file: what is moved whole is a model as a rule, and it is called.
             receiver = Value(Kind.MODEL, origin=node)
@@ -357,13 +358,6 @@ class MethodEvaluator:
         if tensor is not None:
             return on_device(tensor, node, local=receiver.local)
         return self._tensors.to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
-
-    def _is_model(self, node: cst.Call, func: cst.Attribute) -> bool:
-        """``net = build(name)(config).to(device)``: what it is kept as says that it is a model."""
-        line = self._flow.tree.parents.get(node)
-        if not isinstance(line, cst.Assign) or not isinstance(func.value, cst.Call):
-            return False
-        return bool(know.MODEL_NAME.search(last_name(line.targets[0].target)))
 
     def _kept_moved(self, node: cst.Attribute, moved: Value, frame: Frame) -> None:
         """``self.net.to(device)`` in one method: it is there in all others too."""
@@ -405,24 +399,6 @@ def _last(func: cst.BaseExpression) -> str:
     """The last name before the method: "model" in ``args.model.from_pretrained``."""
     text = dotted_text(func.value) if isinstance(func, cst.Attribute) else None
     return (text or "").rpartition(".")[2]
-
-
-def _makes_model(node: cst.BaseExpression) -> bool:
-    """``get_model(args)``, ``model_cls(args)``: a name of another file says that a model is made.
-
-    Or a class of a module that is imported with a star: what is moved whole is a model there too.
-    """
-    if not isinstance(node, cst.Call):
-        return False
-    last = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
-    if not isinstance(last, cst.Name):
-        return False
-    name = last.value.lower().removesuffix("_cls").removesuffix("_class")
-    return name.endswith(("model", "net")) or (last is node.func and _is_class_name(last.value))
-
-
-def _is_class_name(name: str) -> bool:
-    return name[:1].isupper() and not name.isupper() and not name.endswith(("Tensor", "Variable"))
 
 
 def _holds_model(receiver: Value, name: str, arguments: Arguments) -> bool:
