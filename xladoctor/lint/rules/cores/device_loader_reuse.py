@@ -10,7 +10,7 @@ from xladoctor.lint.model import LoopKind
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.parallel import PARALLEL, device_loader_fix
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._exact import around, assigned, in_order, made_by
+from xladoctor.lint.rules._exact import around, assigned, given_last, in_order, made_by
 from xladoctor.lint.rules._for_epochs import taken_for_epochs
 from xladoctor.lint.rules._sources import sources
 
@@ -47,6 +47,16 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
                 "every epoch",
                 related=[model.place(used_up.node, "made once, before the epochs")],
                 fix=_fix(model, call.receiver),
+            )
+            continue
+        before = _asked_before(model, call)
+        if before is not None:
+            yield model.problem(
+                call.node,
+                "a ParallelLoader goes over its loader once: what asks it here, behind the first, "
+                "gets no batch",
+                suggestion="make another ParallelLoader, of the loader that is meant",
+                related=[model.place(before.node, "asked here first")],
             )
             continue
         taken = taken_for_epochs(model, call)
@@ -94,6 +104,36 @@ def _made_before(model: FileModel, call: CallSite) -> CallSite | None:
     made = _one_loader(model, call.receiver) if epochs else None
     outside = made is not None and not any(epoch in around(model, made.node) for epoch in epochs)
     return made if outside else None
+
+
+def _asked_before(model: FileModel, call: CallSite) -> CallSite | None:
+    """The call before, in the same block, that has used up the ParallelLoader.
+
+    ``train(loader.per_device_loader(device))`` and ``test(loader.per_device_loader(device))``.
+    """
+    loader, line = call.receiver, _line(model, call.node)
+    last = given_last(model, loader) if isinstance(loader, cst.Name) else None
+    if not isinstance(last, cst.Call) or model.name(last.func) != PARALLEL:
+        return None
+    for other in model.methods("per_device_loader"):
+        held = other.receiver
+        if other.node is call.node or not isinstance(held, cst.Name) or held.value != loader.value:  # type: ignore[union-attr]
+            continue
+        here = model.parent(_line(model, other.node)) is model.parent(line)
+        used = isinstance(model.parent(other.node), cst.Arg)
+        same = [model.tree.text(one.value) for one in other.node.args] == [
+            model.tree.text(one.value) for one in call.node.args
+        ]
+        if here and used and same and in_order(model, other.node, call.node):
+            return other if given_last(model, held) is last else None
+    return None
+
+
+def _line(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
+    """The line of a block that a node stands in."""
+    return next(
+        (x for x in around(model, node) if isinstance(x, cst.SimpleStatementLine | cst.For)), node
+    )
 
 
 def _made_before_the_end(model: FileModel, call: CallSite) -> CallSite | None:

@@ -25,6 +25,7 @@ from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._handed_over import makers_handed
 from xladoctor.lint.rules._heads import draws_adapters, new_head
 from xladoctor.lint.rules._loaded_alone import SENDS, loaded_alone
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -37,6 +38,8 @@ _LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
 #: Methods of frameworks that go over data, and those that may train with it.
 _EVALUATES = frozenset({"evaluate", "predict"})
 _TRAINS = frozenset({"train", "fit", "train_model", "training_step", "learn"})
+#: Words of a function that does.
+_IN_ITS_NAME = frozenset({"train", "training", "fit"})
 
 
 @rule("XLA426")
@@ -141,9 +144,17 @@ def _only_evaluates(model: FileModel, entry: Entry) -> bool:
 
 
 def _trains_anywhere(model: FileModel) -> bool:
-    """Whether steps are taken here, or in a file that this one is linked to."""
+    """Whether steps are taken here, or in a file that this one is linked to or takes its loop from.
+
+    ``train_epoch(model, loader, optimizer)`` of a file that nobody has read.
+    """
     parts = (model, *model.linked)
-    return any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops)
+    return any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops) or any(
+        call.target is None
+        and not _IN_ITS_NAME.isdisjoint(words(call.written))
+        and any(model.value(one.value).kind is Kind.OPTIMIZER for one in call.node.args)
+        for call in model.calls()
+    )
 
 
 def _made_elsewhere(

@@ -91,6 +91,9 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     Of a parameter: the default, wherever no call says another (``def run(model, cores=8)``), and
     what the calls say.
     """
+    if isinstance(given, cst.BooleanOperation):
+        either = _number(model, given)
+        return [either] if isinstance(either, int) and not isinstance(either, bool) else []
     if not isinstance(given, cst.Name):
         return []
     bound = [binding.node for binding in model.bindings(given.value, given)]
@@ -101,7 +104,12 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
 
 
 def _number(model: FileModel, node: cst.BaseExpression) -> object:
-    """A number as it is written; of ``int(os.environ.get("CORES", "4"))`` the default."""
+    """A number as it is written; of ``int(os.environ.get("CORES", "4"))`` the default.
+
+    And of ``args.cores or 8``.
+    """
+    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, cst.Or):
+        return model.literal(node.right)
     call = model.call(node) if isinstance(node, cst.Call) else None
     if call is None or call.name != "builtins.int" or len(call.positional) != 1:
         return model.literal(node)

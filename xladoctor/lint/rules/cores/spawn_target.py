@@ -28,6 +28,8 @@ _PJRT = (2, 1)
 #: Names of what may well be a tuple of arguments.
 _OF_ARGUMENTS = frozenset({"args", "arguments", "fn_args", "mp_args", "spawn_args", "train_args"})
 
+_TEXTS = cst.SimpleString | cst.FormattedString | cst.ConcatenatedString
+
 
 @rule("XLA408")
 def spawn_target(model: FileModel) -> Iterator[Problem]:
@@ -75,7 +77,7 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
         return model.problem(
             target,
             f"{snippet(model, target)} runs here, in the process that starts the cores, and "
-            "they are given what it returns, which is None: TypeError on every core",
+            "they are given what it returns, which is no function: TypeError on every core",
             suggestion=f"give the function and its arguments apart: {called}, args=(...)",
         )
     function = model.value(target).function if target is not None else None
@@ -169,12 +171,13 @@ def _comes_again(model: FileModel, call: CallSite) -> bool:
 
 
 def _called_at_once(model: FileModel, target: cst.BaseExpression | None) -> str | None:
-    """The name of a function that returns nothing, in ``xmp.spawn(train(net), ...)``."""
+    """The name of a function that returns nothing, or a text, in ``xmp.spawn(train(net), ...)``."""
     called = model.call(target) if isinstance(target, cst.Call) else None
     if called is None or not isinstance(called.target, Function):
         return None
     node = called.target.node
-    gives = any(True for _ in returned(called.target)) or isinstance(node, cst.Lambda)
+    gives = any(not isinstance(one, _TEXTS) for one in returned(called.target))
+    gives = gives or isinstance(node, cst.Lambda)
     later = any(isinstance(part, cst.Yield) for part in walk(node, into_functions=False))
     decorated = bool(called.target.decorators)
     return None if gives or later or decorated else called.written

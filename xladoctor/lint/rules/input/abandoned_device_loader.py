@@ -44,11 +44,13 @@ _LOADER = "torch_xla.distributed.parallel_loader.ParallelLoader"
 def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
     """Find ``break`` in loops over a ``per_device_loader`` of each epoch.
 
-    And ``next(iter(batches))`` of a device loader in a step loop.
+    And ``next(iter(batches))`` of a device loader in a step loop, and a ParallelLoader that nothing
+    asks for batches.
     """
     if not model.is_xla:
         return
     yield from _begun_again(model)
+    yield from _never_asked(model)
     for loop in model.loops:
         maker = loop.iterates.origin
         if not isinstance(loop.node, cst.For) or not isinstance(maker, cst.Call):
@@ -102,6 +104,49 @@ def _begun_again(model: FileModel) -> Iterator[Problem]:
             suggestion="make the iterator once, before the loop, or go over the loader",
             related=[model.place(loop.node, "the step loop")],
         )
+
+
+def _never_asked(model: FileModel) -> Iterator[Problem]:
+    """``tests = pl.ParallelLoader(loader, [device])`` that no line reads, or the next one replaces.
+
+    Its threads start as it is made.
+    """
+    for call in model.calls(_LOADER):
+        line = model.parent(call.node)
+        if not isinstance(line, cst.Assign) or call.function is None:
+            continue
+        target = line.targets[0].target
+        if not isinstance(target, cst.Name):
+            continue
+        scope = model.tree.scopes.get(target)
+        reads = [
+            node
+            for node in model.within(call.function.node, cst.Name)
+            if node.value == target.value
+            and node in model.tree.scopes
+            and not isinstance(model.parent(node), cst.AssignTarget)
+        ]
+        if scope is None or target.value in scope.globals:
+            continue
+        if reads and not _is_replaced(model, line, target.value, reads):
+            continue
+        yield model.problem(
+            call.node,
+            "nothing asks this loader for batches: its threads fetch some, upload them, and stay",
+            suggestion="leave it out, or give it to what was to go over it",
+        )
+
+
+def _is_replaced(model: FileModel, line: cst.Assign, name: str, reads: list[cst.Name]) -> bool:
+    """Whether the next line of the block gives the name to another loader, unread."""
+    here = model.parent(line)
+    block = model.parent(here) if here is not None else None
+    body = [*block.body] if isinstance(block, cst.IndentedBlock | cst.Module) else []
+    behind = body[body.index(here) + 1 :][:1] if here in body else []  # type: ignore[arg-type]
+    part = behind[0].body[0] if behind and isinstance(behind[0], cst.SimpleStatementLine) else None
+    if not isinstance(part, cst.Assign) or not is_name(part.targets[0].target, name):
+        return False
+    return not any(node in reads for node in walk(part.value))
 
 
 def _repeated(model: FileModel, loop: Loop, maker: cst.Call) -> bool:
