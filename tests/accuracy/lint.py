@@ -109,7 +109,7 @@ CODES = {
     "sharded-reduction": ("XLA309",),
     "unused-reduction": ("XLA308",),
     "spmd-process-api": ("XLA428", "XLA429"),
-    "spmd-unsharded": ("XLA429",),
+    "spmd-unsharded": ("XLA429", "XLA445"),
     "missing-no-grad": ("XLA320",),
     "torch-checkpoint": ("XLA312", "XLA905"),
     "nccl": ("XLA708",),

@@ -284,6 +284,7 @@ _TRAINING: Sequence[Fault] = (
     Fault("collective on the master", ("XLA405",),
           in_step('if xm.is_master_ordinal():\n    xm.rendezvous("here")', XM), STARTS),
     Fault("mesh_reduce on the master", ("XLA405",), lines(master_only("xm.mesh_reduce"))),
+    Fault("loader of the master alone", ("XLA451",), lines(master_only("DataLoader"), XM), STARTS),
     Fault("every core writes", ("XLA406", "XLA721"), calls(_plain_save, TORCH)),
     Fault("device before the start", ("XLA407",), lines(_before_start, "import torch_xla")),
     Fault("shuffle beside a sampler", ("XLA409",), calls(_shuffled_twice)),

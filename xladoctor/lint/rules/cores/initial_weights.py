@@ -38,7 +38,9 @@ _LOSS = re.compile(r"loss|criterion|objective", re.IGNORECASE)
 #: Methods of frameworks that go over data, and those that may train with it.
 _EVALUATES = frozenset({"evaluate", "predict"})
 _TRAINS = frozenset({"train", "fit", "train_model", "training_step", "learn"})
-#: Words of a function that does.
+#: What shards a model, by a word of its name: ``apply_fsdp(net)`` of a file nobody has read.
+_FSDP = "fsdp"
+#: Words of a function that trains.
 _IN_ITS_NAME = frozenset({"train", "training", "fit"})
 
 
@@ -149,7 +151,11 @@ def _trains_anywhere(model: FileModel) -> bool:
     ``train_epoch(model, loader, optimizer)`` of a file that nobody has read.
     """
     parts = (model, *model.linked)
-    return any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops) or any(
+    if any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops):
+        return True
+    if any(_FSDP in words(call.written) for call in model.calls()):
+        return False  # each core keeps a part of its own weights, and no other core has that part
+    return any(
         call.target is None
         and not _IN_ITS_NAME.isdisjoint(words(call.written))
         and any(model.value(one.value).kind is Kind.OPTIMIZER for one in call.node.args)

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import Class, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import given_last
 from xladoctor.lint.rules._sources import made_in, the_call, the_source
 from xladoctor.lint.rules._spmd import FSDP, MARK, MESH, SPEC, axes_of, shape_of
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 _PATCHES = frozenset({"apply_xla_patch_to_nn_linear", "XLAPatchedLinear", "einsum"})
 _LAYERS = "transformer_layer_cls"
+#: What makes models of transformers, and methods that give back the model itself.
+_MAKES = (".from_pretrained", ".from_config")
+_SAME = frozenset({"to", "train", "eval"})
 #: Dimensions of what ``nn.Linear`` flattens: batch, sequence, features.
 _FLATTENED = 3
 
@@ -32,6 +36,7 @@ def inner_output_sharding(model: FileModel) -> Iterator[Problem]:
         yield from _other_axis(model, call)
         for owner in _wrapped(model, call):
             yield from _several_outputs(model, call, owner)
+        yield from _output_of_transformers(model, call)
     yield from _flattened(model)
 
 
@@ -102,6 +107,27 @@ def _several_outputs(model: FileModel, call: CallSite, owner: Class) -> Iterator
                 related=related,
             )
             return
+
+
+def _output_of_transformers(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """``FSDPv2(AutoModel.from_pretrained(name))``: its output is an object of transformers."""
+    given = call.argument(0, "module")
+    made = given_last(model, given) if isinstance(given, cst.Name) else given
+    while isinstance(made, cst.Call) and model.call(made).method in _SAME:
+        made = model.call(made).receiver
+    maker = model.call(made) if isinstance(made, cst.Call) else None
+    name = (maker.name or "") if maker is not None else ""
+    if maker is None or not name.startswith("transformers.") or not name.endswith(_MAKES):
+        return
+    if "return_dict" not in maker.keywords:
+        yield model.problem(
+            call.node,
+            "models of transformers give an object that is neither a tensor nor a tuple: FSDPv2 "
+            "raises RuntimeError at its first call (The output type is not supported)",
+            suggestion="shard_output=lambda output, mesh: xs.mark_sharding(output.logits, mesh, "
+            "axes)",
+            related=[model.place(maker.node, "made here")],
+        )
 
 
 def _flattened(model: FileModel) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._batches import OF_DATA
 from xladoctor.lint.rules._environment import is_off, settings
-from xladoctor.lint.rules._exact import given_last, in_order
+from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._ranks import first_rank
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 from xladoctor.lint.rules._sources import made_in, the_source
@@ -47,10 +47,6 @@ _MARKS = re.compile(r"shard|partition", re.IGNORECASE)
 #: The first release with ``torch_xla.runtime.use_spmd``.
 _SINCE = (2, 1)
 
-#: What makes models of transformers, and methods that give back the model itself.
-_MAKES = (".from_pretrained", ".from_config")
-_SAME = frozenset({"to", "train", "eval"})
-
 
 @rule("XLA429")
 def spmd_setup(model: FileModel) -> Iterator[Problem]:
@@ -81,36 +77,11 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
             )
     for call in model.calls(_LOADER):
         yield from _other_rank(model, call)
-    yield from _output_of_transformers(model)
     start = turned_on(model)
     if start is not None:
         yield from _unsharded(model, start)
         yield from _moved_whole(model, start)
         yield from _evaluated_whole(model, start)
-
-
-def _output_of_transformers(model: FileModel) -> Iterator[Problem]:
-    """``FSDPv2(AutoModel.from_pretrained(name))``, which marks tensors and tuples alone."""
-    for call in model.calls(*FSDP):
-        given = call.argument(0, "module")
-        if given is None or call.has_star or "shard_output" in call.keywords:
-            continue
-        made = given_last(model, given) if isinstance(given, cst.Name) else given
-        while isinstance(made, cst.Call) and model.call(made).method in _SAME:
-            made = model.call(made).receiver
-        name = (model.call(made).name or "") if isinstance(made, cst.Call) else ""
-        if not name.startswith("transformers.") or not name.endswith(_MAKES):
-            continue
-        if isinstance(made, cst.Call) and "return_dict" in model.call(made).keywords:
-            continue
-        yield model.problem(
-            call.node,
-            "models of transformers give an object that is neither a tensor nor a tuple: without "
-            "shard_output the first forward pass raises RuntimeError (measured on 2.9)",
-            suggestion="shard_output=lambda output, mesh: xs.mark_sharding(output.logits, mesh, "
-            "axes)",
-            related=[model.place(made, "made here")] if made is not None else [],
-        )
 
 
 def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:
