@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._exact import around, in_order
@@ -24,60 +25,52 @@ def name_on_one_core(model: FileModel) -> Iterator[Problem]:
     """Find names that a function binds under a test for the master alone and reads outside."""
     if not model.is_xla or model.spmd:
         return
-    told: set[cst.CSTNode] = set()
-    for name in model.nodes(cst.Name):
-        function = model.function_of(name)
-        if function is None or name not in model.tree.scopes or name.value in function.parameters:
+    for line in model.nodes(cst.Assign):
+        function = model.function_of(line)
+        if function is None or not _is_by_master(model, line, function):
             continue
-        given = _given_by_master(model, name, function)
-        if given is None or given in told or not _is_read_by_all(model, name, given):
+        names = {name for target in line.targets for name in names_bound(target.target)}
+        reads = (
+            node
+            for node in model.within(function.node, cst.Name)
+            if node.value in names and _is_read_by_all(model, node, line, function)
+        )
+        read = next(reads, None)
+        entry = model.on_every_core(read) if read is not None else None
+        if read is None or entry is None:
             continue
-        entry = model.on_every_core(name)
-        if entry is None:
-            continue
-        told.add(given)
         yield model.problem(
-            given,
-            f"only the master core binds {name.value}: the others raise UnboundLocalError where "
+            line,
+            f"only the master core binds {read.value}: the others raise UnboundLocalError where "
             "they read it, and the master waits for them at its next collective",
             suggestion="bind it on all cores; guard only what one core alone may do, such as a "
             "download or a print",
-            related=[model.place(name, "read on every core"), *entry_places(model, entry)],
+            related=[model.place(read, "read on every core"), *entry_places(model, entry)],
         )
 
 
-def _given_by_master(model: FileModel, name: cst.Name, function: Function) -> cst.CSTNode | None:
-    """The statement under a test for the master that alone gives a name its meaning."""
-    bound = model.bindings(name.value, name)
-    if not bound or any(
-        item.kind == "param" or model.function_of(item.node) is not function for item in bound
-    ):
-        return None
-    guards = [model.master_only(item.node) for item in bound]
-    # By a test that stands here, not one around the calls of the function.
-    if any(one is None or model.function_of(one.node) is not function for one in guards):
-        return None
-    lines = {_statement(model, item.node) for item in bound}
-    return lines.pop() if len(lines) == 1 else None
+def _is_by_master(model: FileModel, node: cst.CSTNode, function: Function) -> bool:
+    """Whether a test for the master stands around a node, not around the calls of its function."""
+    guard = model.master_only(node)
+    return guard is not None and model.function_of(guard.node) is function
 
 
-def _statement(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
-    """The small statement that a node belongs to."""
-    return next(
-        (x for x in (node, *around(model, node)) if isinstance(x, cst.BaseSmallStatement)), node
-    )
-
-
-def _is_read_by_all(model: FileModel, name: cst.Name, given: cst.CSTNode) -> bool:
-    if not in_order(model, given, name) or any(x is given for x in around(model, name)):
+def _is_read_by_all(model: FileModel, name: cst.Name, line: cst.Assign, function: Function) -> bool:
+    """Whether every core comes to a name that lines for the master alone have bound."""
+    if name not in model.tree.scopes or not in_order(model, line, name):
         return False
     parent = model.parent(name)
     if isinstance(parent, cst.Arg) and parent.keyword is name:
         return False
     if isinstance(parent, cst.Attribute) and parent.value is not name:
         return False
+    if any(one is line for one in around(model, name)) or model.core_guard(name) is not None:
+        return False
+    bound = [item.node for item in model.bindings(name.value, name)]
     return (
-        model.master_only(name) is None
-        and model.core_guard(name) is None
+        bool(bound)
+        and model.master_only(name) is None
+        and all(model.function_of(one) is function for one in bound)
+        and all(_is_by_master(model, one, function) for one in bound)
         and not is_caught(model, name, _CATCH)
     )
