@@ -117,6 +117,13 @@ def _plain_save(call: cst.Call) -> object:
     return call.with_changes(func=expression("torch.save")) if fits else None
 
 
+def _named_by_master(line: cst.CSTNode) -> object:
+    """``loader = DataLoader(...)`` on the master core alone, and no loader that an object keeps."""
+    part = line.body[0]  # type: ignore[attr-defined]
+    named = isinstance(part, cst.Assign) and isinstance(part.targets[0].target, cst.Name)
+    return master_only("DataLoader")(line) if named else None
+
+
 def _not_asked(node: cst.CSTNode) -> object:
     fits = code(node.test) == "xm.is_master_ordinal()"  # type: ignore[attr-defined]
     return node.with_changes(test=expression("xm.is_master_ordinal")) if fits else None
@@ -284,7 +291,7 @@ _TRAINING: Sequence[Fault] = (
     Fault("collective on the master", ("XLA405",),
           in_step('if xm.is_master_ordinal():\n    xm.rendezvous("here")', XM), STARTS),
     Fault("mesh_reduce on the master", ("XLA405",), lines(master_only("xm.mesh_reduce"))),
-    Fault("loader of the master alone", ("XLA451",), lines(master_only("DataLoader"), XM), STARTS),
+    Fault("loader of the master alone", ("XLA451",), lines(_named_by_master, XM), STARTS),
     Fault("every core writes", ("XLA406", "XLA721"), calls(_plain_save, TORCH)),
     Fault("device before the start", ("XLA407",), lines(_before_start, "import torch_xla")),
     Fault("shuffle beside a sampler", ("XLA409",), calls(_shuffled_twice)),
