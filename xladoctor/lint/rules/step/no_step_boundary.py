@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Effect, Returns
 from xladoctor.lint.model import Kind, LoopKind, walk
+from xladoctor.lint.model.evidence import STEPS
 from xladoctor.lint.model.training import steps_environment
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind, line_of
@@ -94,12 +95,13 @@ def _over_batches(model: FileModel) -> Iterator[Problem]:
 def _is_ended(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
     """Whether something in a loop, or what it goes over, ends the graph.
 
-    A checkpoint that is due each thousand steps does not: ``xm.rendezvous("checkpoint")``.
+    What is due each thousand steps and ends it by the way does not: ``xm.rendezvous("saved")``. A
+    ``torch_xla.sync()`` each few steps is meant, and another matter (XLA212).
     """
     ends = (call for call in calls if model.effects.ends_graph(call))
-    return any(not model.throttled(call.node) for call in ends) or hands_on_device_loader(
-        model, loop
-    )
+    return any(
+        call.name in STEPS or not model.throttled(call.node) for call in ends
+    ) or hands_on_device_loader(model, loop)
 
 
 def _acting(model: FileModel) -> frozenset[cst.CSTNode]:
