@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 #: Steps that programs take on one batch before they end the graph.
 _FEW = 32
+_NEXT = "builtins.next"
 _MAY_BE_ON_DEVICE = (cst.Name, cst.Call)
 
 
@@ -96,12 +97,14 @@ def _is_ended(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> bool:
     """Whether something in a loop, or what it goes over, ends the graph.
 
     What is due each thousand steps and ends it by the way does not: ``xm.rendezvous("saved")``. A
-    ``torch_xla.sync()`` each few steps is meant, and another matter (XLA212).
+    ``torch_xla.sync()`` each few steps of a loop over a loader is another matter (XLA212).
     """
-    ends = (call for call in calls if model.effects.ends_graph(call))
-    return any(
-        call.name in STEPS or not model.throttled(call.node) for call in ends
-    ) or hands_on_device_loader(model, loop)
+    ends = [call for call in calls if model.effects.ends_graph(call)]
+    if any(not model.throttled(call.node) for call in ends):
+        return True
+    over_loader = not any(call.name == _NEXT for call in calls)
+    seldom = over_loader and any(call.name in STEPS for call in ends)
+    return seldom or hands_on_device_loader(model, loop)
 
 
 def _acting(model: FileModel) -> frozenset[cst.CSTNode]:
@@ -158,10 +161,12 @@ def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterat
     # The end of the graph belongs behind the optimizer's step, where the run sees it missing too.
     around, at_step = loop_place(model, loop), model.place(step.node, "the optimizer step")
     here = model.is_here(step.node)
+    seldom = any(map(model.effects.ends_graph, calls))
+    how = "only what this step loop seldom does" if seldom else "nothing in this step loop"
     yield model.problem(
         step.node if here else loop.node,
-        f"nothing in this step loop ends the graph ({why}): it grows with every step, and so do "
-        "tracing, compilation and memory",
+        f"{how} ends the graph ({why}): it grows with every step, and so do tracing, compilation "
+        "and memory",
         suggestion=advice,
         related=[around if here else at_step],
         fix=fix,
