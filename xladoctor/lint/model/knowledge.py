@@ -255,6 +255,8 @@ LOSS_NAME = patterns.lazy(
 MODEL_NAME = patterns.lazy(
     r"(^|_)(model|net|network|generator|discriminator|backbone)(_?[a-z]?\d?|_ema)$", re.IGNORECASE
 )
+#: Methods that give back the model that they are called on.
+GIVE_ITSELF = frozenset({"to", "train", "eval"})
 #: What moves batches to the device and ends a graph for each.
 DEVICE_LOADERS = frozenset(
     f"torch_xla.distributed.parallel_loader.{name}"

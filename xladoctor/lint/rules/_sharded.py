@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.knowledge import GIVE_ITSELF
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._sources import sources
 
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
 _WRAPPER = "XlaFullyShardedDataParallel"
-#: Methods that give back the model itself.
-_SAME = frozenset({"to", "train", "eval"})
 _DDP = (
     "torch.nn.parallel.DistributedDataParallel",
     "torch.nn.parallel.distributed.DistributedDataParallel",
@@ -36,7 +35,7 @@ def sharded_at(model: FileModel, node: cst.BaseExpression) -> cst.CSTNode | None
         name = model.name(node.func) or ""
         if name.startswith("torch_xla.distributed.fsdp") and name.endswith(_WRAPPER):
             return node
-        if not isinstance(node.func, cst.Attribute) or node.func.attr.value not in _SAME:
+        if not isinstance(node.func, cst.Attribute) or node.func.attr.value not in GIVE_ITSELF:
             return None
         return sharded_at(model, node.func.value) if isinstance(node.func.value, cst.Call) else None
     if isinstance(node, cst.Name):

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Class, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import GIVE_ITSELF
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import given_last
 from xladoctor.lint.rules._sources import made_in, the_call, the_source
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
 _PATCHES = frozenset({"apply_xla_patch_to_nn_linear", "XLAPatchedLinear", "einsum"})
 _LAYERS = "transformer_layer_cls"
-#: What makes models of transformers, and methods that give back the model itself.
+#: What makes models of transformers.
 _MAKES = (".from_pretrained", ".from_config")
-_SAME = frozenset({"to", "train", "eval"})
 #: Dimensions of what ``nn.Linear`` flattens: batch, sequence, features.
 _FLATTENED = 3
 
@@ -113,7 +113,7 @@ def _output_of_transformers(model: FileModel, call: CallSite) -> Iterator[Proble
     """``FSDPv2(AutoModel.from_pretrained(name))``: its output is an object of transformers."""
     given = call.argument(0, "module")
     made = given_last(model, given) if isinstance(given, cst.Name) else given
-    while isinstance(made, cst.Call) and model.call(made).method in _SAME:
+    while isinstance(made, cst.Call) and model.call(made).method in GIVE_ITSELF:
         made = model.call(made).receiver
     maker = model.call(made) if isinstance(made, cst.Call) else None
     name = (maker.name or "") if maker is not None else ""

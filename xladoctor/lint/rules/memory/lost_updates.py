@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind
+from xladoctor.lint.model.knowledge import GIVE_ITSELF
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import default_of
 from xladoctor.lint.rules._given import entries
@@ -31,8 +32,6 @@ _RATES = frozenset(
 }
 #: An update of this size moves no weight above 0.05: half the distance between bfloat16 numbers.
 MOST = 1e-4
-#: Methods that give the model itself.
-_SAME = frozenset({"to", "train", "eval"})
 _PRETRAINED = "from_pretrained"
 #: What keeps other weights than these, or trains few of them.
 _ELSEWHERE = re.compile(
@@ -179,7 +178,7 @@ def _wrapped(model: FileModel, node: cst.Call) -> cst.Call:
     """The model as it is used: ``FSDP(model.to(device))``, ``read(path).to(device).train()``."""
     around = model.parent(node)
     call = model.parent(around) if isinstance(around, cst.Arg | cst.Attribute) else None
-    if isinstance(around, cst.Attribute) and around.attr.value not in _SAME:
+    if isinstance(around, cst.Attribute) and around.attr.value not in GIVE_ITSELF:
         return node
     if not isinstance(call, cst.Call) or any(_is_wide(model, x.value) for x in call.args):
         return node
