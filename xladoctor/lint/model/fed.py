@@ -15,14 +15,13 @@ from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.parts import names_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from xladoctor.lint.model.evidence import Home
     from xladoctor.lint.model.syntax import Tree
 
 #: What moves tensors to a device.
 _MOVES = frozenset({"to", "cuda", "xla", "send_cpu_data_to_device", "to_device", "tree_map"})
-
 #: What gives something else beside the batch.
 _COUNTS = frozenset({"enumerate", "zip", "items", "range"})
 
@@ -46,20 +45,13 @@ def fed(
     found: dict[Home, dict[str, cst.CSTNode]] = {}
     for place, target in _batches(tree, home) if given else ():
         asked = given.get(place, {})
-        parts = [one for one in names_bound(target) if len(_bound(tree, target, one)) == 1]
+        bare = (one.value for one in target.elements if isinstance(one.value, cst.Name))
+        parts = [name.value for name in bare if len(tree.bindings(name)) == 1]
         fed_by = next((asked[one] for one in parts if one in asked), None)
         if fed_by is not None:
             found.setdefault(place, {}).update(dict.fromkeys(parts, fed_by))
     moving = {home(call) for call in tree.calls if called_name(call) in _MOVES} if found else set()
-    return {place: names for place, names in found.items() if place not in moving}
-
-
-def _bound(tree: Tree, target: cst.Tuple, name: str) -> Sequence[object]:
-    """What binds one of the names of a target, in all of its function."""
-    parts = (one.value for one in target.elements)
-    return next(
-        (tree.bindings(x) for x in parts if isinstance(x, cst.Name) and x.value == name), ()
-    )
+    return {place: parts for place, parts in found.items() if place not in moving}
 
 
 def _batches(tree: Tree, home: Callable[[cst.CSTNode], Home]) -> Iterator[tuple[Home, cst.Tuple]]:

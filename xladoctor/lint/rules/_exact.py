@@ -75,6 +75,14 @@ def made_by(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
     return model.call(made) if isinstance(made, cst.Call) else None
 
 
+def is_read(model: FileModel, node: cst.Name) -> bool:
+    """Whether it is a name of its own, not the attribute of something or a keyword."""
+    parent = model.parent(node)
+    if isinstance(parent, cst.Attribute):
+        return parent.value is node
+    return not (isinstance(parent, cst.Arg) and parent.keyword is node)
+
+
 def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:
     """What is assigned to a name, all of it; empty if it is bound in any other way too."""
     values = [*model.assigned_to(name)]

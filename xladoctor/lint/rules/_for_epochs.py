@@ -10,6 +10,7 @@ from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.syntax import Function
 from xladoctor.lint.rules._exact import around, assigned, in_order
+from xladoctor.lint.rules._sharded import bound
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ def taken_for_epochs(model: FileModel, made: CallSite) -> cst.CSTNode | None:
     ``fit(model, batches, epochs=3)``, if nobody has read ``fit``; otherwise if an epoch loop of it
     goes over that parameter.
     """
-    line = model.parent(made.node)
-    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    target = bound(model, made)
     if not isinstance(target, cst.Name):
         return None
     for call in model.calls():

@@ -106,8 +106,9 @@ def _loaded(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
     """What a call loads weights into: the model of ``model.load_state_dict(state)``."""
     if call.method == "load_state_dict":
         return call.receiver
+    if call.name is not None or call.receiver is not None:
+        return None
     said = words(call.written)
-    unread = call.name is None and call.target is None and call.receiver is None
-    if not unread or not said & _LOADS or not said & _WEIGHTS:
+    if not said & _LOADS or not said & _WEIGHTS or call.target is not None:
         return None
     return next((one for one in call.positional if model.value(one).kind is Kind.MODEL), None)

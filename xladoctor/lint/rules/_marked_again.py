@@ -9,7 +9,6 @@ import libcst as cst
 from xladoctor.lint.model import Kind
 from xladoctor.lint.model.loops import HOT
 from xladoctor.lint.model.parts import names_bound
-from xladoctor.lint.rules._exact import around
 from xladoctor.lint.rules._reads import loop_place, often
 
 if TYPE_CHECKING:
@@ -72,12 +71,7 @@ def _is_part(
         return False
     if node.value in batch:
         return True
-    given = [_given(model, item.node) for item in model.bindings(node.value, node)]
-    return bool(given) and all(_is_part(model, one, batch, depth - 1) for one in given)
-
-
-def _given(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
-    """What a name is bound to: of one in a tuple, the whole that is taken apart."""
-    line = next((one for one in around(model, node) if isinstance(one, cst.Assign)), None)
-    inside = line is not None and any(one is line.value for one in (node, *around(model, node)))
-    return node if line is None or inside else line.value
+    given = model.made_of(node)
+    return bool(given) and all(
+        one is not None and _is_part(model, one, batch, depth - 1) for one in given
+    )

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model.dotted import KNOWN_AS, LEFT_OUT, is_name
 from xladoctor.lint.rules._api import module_names
+from xladoctor.lint.rules._exact import is_read
 from xladoctor.lint.rules._tolerated import is_caught, tolerated
 
 if TYPE_CHECKING:
@@ -92,19 +93,11 @@ def _binds_otherwise(model: FileModel) -> bool:
         isinstance(x, cst.ImportFrom) and isinstance(x.names, cst.ImportStar) for x in tree.imports
     ):
         return True
-    names = (x for x in model.nodes(cst.Name) if x in tree.scopes and _is_read(model, x))
+    names = (x for x in model.nodes(cst.Name) if x in tree.scopes and is_read(model, x))
     return any(
         node.value in _BY_TEXT or (node.value in _USUAL and not model.bindings(node.value, node))
         for node in names
     )
-
-
-def _is_read(model: FileModel, node: cst.Name) -> bool:
-    """Whether it is a name of its own, not the attribute of something or a keyword."""
-    parent = model.parent(node)
-    if isinstance(parent, cst.Attribute):
-        return parent.value is node
-    return not (isinstance(parent, cst.Arg) and parent.keyword is node)
 
 
 def _is_given(model: FileModel, name: str) -> bool:

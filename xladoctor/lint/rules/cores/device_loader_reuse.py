@@ -15,10 +15,11 @@ from xladoctor.lint.rules._for_epochs import taken_for_epochs
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model.problems import Place
 
 _ASKS = frozenset(f"builtins.{name}" for name in ("len", "isinstance", "hasattr", "type"))
 
@@ -29,67 +30,73 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.methods("per_device_loader"):
-        if _wraps_itself(model, call):
-            yield model.problem(
-                call.node,
-                "from the second epoch on this wraps the device loader of the epoch before, "
-                "which is exhausted: no step runs",
-                suggestion="give the device loader a name of its own",
-            )
+        problem = _of_loader(model, call) or _of_iterator(model, call)
+        if problem is not None:
+            yield problem
+
+
+def _of_loader(model: FileModel, call: CallSite) -> Problem | None:
+    """What is asked for batches has none, or none any more."""
+    if _wraps_itself(model, call):
+        return model.problem(
+            call.node,
+            "from the second epoch on this wraps the device loader of the epoch before, "
+            "which is exhausted: no step runs",
+            suggestion="give the device loader a name of its own",
+        )
+    used_up = _made_before(model, call) or _made_before_the_end(model, call)
+    if used_up is not None:
+        return model.problem(
+            call.node,
+            "a ParallelLoader goes over its loader once: from the second epoch on there is "
+            "nothing left, and no step is made",
+            suggestion="loader = pl.MpDeviceLoader(loader, device), which starts anew every epoch",
+            related=[model.place(used_up.node, "made once, before the epochs")],
+            fix=_fix(model, call.receiver),
+        )
+    before = _asked_before(model, call)
+    if before is None:
+        return None
+    return model.problem(
+        call.node,
+        "a ParallelLoader goes over its loader once: what asks it here, behind the first, "
+        "gets no batch",
+        suggestion="make another ParallelLoader, of the loader that is meant",
+        related=[model.place(before.node, "asked here first")],
+    )
+
+
+def _of_iterator(model: FileModel, call: CallSite) -> Problem | None:
+    """What it gives is gone over in several epochs."""
+    taken = taken_for_epochs(model, call)
+    if taken is not None:
+        related = [model.place(taken, "given to a function for several epochs")]
+        return _exhausted(model, call, related, None)
+    for loop in model.loops:
+        if loop.kind is not LoopKind.EPOCH or model.turns(loop) == 1:
             continue
-        used_up = _made_before(model, call) or _made_before_the_end(model, call)
-        if used_up is not None:
-            yield model.problem(
-                call.node,
-                "a ParallelLoader goes over its loader once: from the second epoch on there is "
-                "nothing left, and no step is made",
-                suggestion="loader = pl.MpDeviceLoader(loader, device), which starts anew "
-                "every epoch",
-                related=[model.place(used_up.node, "made once, before the epochs")],
-                fix=_fix(model, call.receiver),
-            )
-            continue
-        before = _asked_before(model, call)
-        if before is not None:
-            yield model.problem(
-                call.node,
-                "a ParallelLoader goes over its loader once: what asks it here, behind the first, "
-                "gets no batch",
-                suggestion="make another ParallelLoader, of the loader that is meant",
-                related=[model.place(before.node, "asked here first")],
-            )
-            continue
-        taken = taken_for_epochs(model, call)
-        if taken is not None:
-            yield model.problem(
-                call.node,
-                "per_device_loader returns an iterator for one epoch: in the second it is "
-                "exhausted, and no step runs",
-                suggestion="loader = pl.MpDeviceLoader(loader, device), which starts over in "
-                "every epoch",
-                related=[model.place(taken, "given to a function for several epochs")],
-            )
-            continue
-        for loop in model.loops:
-            if loop.kind is not LoopKind.EPOCH or model.turns(loop) == 1:
-                continue
-            uses = (_use_of(model, loop, maker) for maker in _makers(model, call))
-            use = next((one for one in uses if one is not None), None)
-            if use is None:
-                continue
-            yield model.problem(
-                call.node,
-                "per_device_loader returns an iterator for one epoch: in the second it is "
-                "exhausted, and no step runs",
-                suggestion="loader = pl.MpDeviceLoader(loader, device), which starts over in "
-                "every epoch",
-                related=[
-                    model.place(loop.node, "the epoch loop"),
-                    model.place(use, "the same iterator in every epoch"),
-                ],
-                fix=_fix(model, call.receiver),
-            )
-            break
+        uses = (_use_of(model, loop, maker) for maker in _makers(model, call))
+        use = next((one for one in uses if one is not None), None)
+        if use is not None:
+            related = [
+                model.place(loop.node, "the epoch loop"),
+                model.place(use, "the same iterator in every epoch"),
+            ]
+            return _exhausted(model, call, related, _fix(model, call.receiver))
+    return None
+
+
+def _exhausted(
+    model: FileModel, call: CallSite, related: Sequence[Place], fix: Fix | None
+) -> Problem:
+    return model.problem(
+        call.node,
+        "per_device_loader returns an iterator for one epoch: in the second it is exhausted, and "
+        "no step runs",
+        suggestion="loader = pl.MpDeviceLoader(loader, device), which starts over in every epoch",
+        related=related,
+        fix=fix,
+    )
 
 
 def _made_before(model: FileModel, call: CallSite) -> CallSite | None:
@@ -111,29 +118,24 @@ def _asked_before(model: FileModel, call: CallSite) -> CallSite | None:
 
     ``train(loader.per_device_loader(device))`` and ``test(loader.per_device_loader(device))``.
     """
-    loader, line = call.receiver, _line(model, call.node)
-    last = given_last(model, loader) if isinstance(loader, cst.Name) else None
+    loader, here = call.receiver, model.tree.statement(call.node)
+    if not isinstance(loader, cst.Name) or here is None:
+        return None
+    last = given_last(model, loader)
     if not isinstance(last, cst.Call) or model.name(last.func) != PARALLEL:
         return None
     for other in model.methods("per_device_loader"):
-        held = other.receiver
-        if other.node is call.node or not isinstance(held, cst.Name) or held.value != loader.value:  # type: ignore[union-attr]
+        held, there = other.receiver, model.tree.statement(other.node)
+        if other.node is call.node or not isinstance(held, cst.Name) or held.value != loader.value:
             continue
-        here = model.parent(_line(model, other.node)) is model.parent(line)
+        beside = there is not None and there.block is here.block
         used = isinstance(model.parent(other.node), cst.Arg)
         same = [model.tree.text(one.value) for one in other.node.args] == [
             model.tree.text(one.value) for one in call.node.args
         ]
-        if here and used and same and in_order(model, other.node, call.node):
+        if beside and used and same and in_order(model, other.node, call.node):
             return other if given_last(model, held) is last else None
     return None
-
-
-def _line(model: FileModel, node: cst.CSTNode) -> cst.CSTNode:
-    """The line of a block that a node stands in."""
-    return next(
-        (x for x in around(model, node) if isinstance(x, cst.SimpleStatementLine | cst.For)), node
-    )
 
 
 def _made_before_the_end(model: FileModel, call: CallSite) -> CallSite | None:

@@ -156,8 +156,8 @@ def _trains_anywhere(model: FileModel) -> bool:
     if any(_FSDP in words(call.written) for call in model.calls()):
         return False  # each core keeps a part of its own weights, and no other core has that part
     return any(
-        call.target is None
-        and not _IN_ITS_NAME.isdisjoint(words(call.written))
+        not _IN_ITS_NAME.isdisjoint(words(call.written))
+        and call.target is None
         and any(model.value(one.value).kind is Kind.OPTIMIZER for one in call.node.args)
         for call in model.calls()
     )

@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
-from xladoctor.lint.rules._exact import around, in_order
+from xladoctor.lint.rules._exact import around, in_order, is_read
 from xladoctor.lint.rules._tolerated import is_caught
 
 if TYPE_CHECKING:
@@ -57,12 +57,7 @@ def _is_by_master(model: FileModel, node: cst.CSTNode, function: Function) -> bo
 
 def _is_read_by_all(model: FileModel, name: cst.Name, line: cst.Assign, function: Function) -> bool:
     """Whether every core comes to a name that lines for the master alone have bound."""
-    if name not in model.tree.scopes or not in_order(model, line, name):
-        return False
-    parent = model.parent(name)
-    if isinstance(parent, cst.Arg) and parent.keyword is name:
-        return False
-    if isinstance(parent, cst.Attribute) and parent.value is not name:
+    if name not in model.tree.scopes or not is_read(model, name) or not in_order(model, line, name):
         return False
     if any(one is line for one in around(model, name)) or model.core_guard(name) is not None:
         return False

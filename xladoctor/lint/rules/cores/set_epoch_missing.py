@@ -20,6 +20,7 @@ from xladoctor.lint.rules._loaders import (
     says_evaluation,
 )
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._sharded import bound
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -72,16 +73,16 @@ def _is_handed_on(model: FileModel, made: CallSite) -> bool:
 
     ``train_epoch(model, loader, sampler, epoch)``, not ``DataLoader(rows, sampler=sampler)``.
     """
-    line = model.parent(made.node)
-    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    target = bound(model, made)
     if not isinstance(target, cst.Name):
         return False
     return any(
         is_name(argument.value, target.value)
         and (argument.keyword is None or argument.keyword.value not in _SAMPLERS)
         for call in model.calls()
-        if call.function is made.function and call.target is None
-        if not call.last.endswith("Loader")
+        if call.function is made.function
+        and call.target is None
+        and not call.last.endswith("Loader")
         for argument in call.arguments
     )
 

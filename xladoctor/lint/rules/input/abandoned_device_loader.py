@@ -12,6 +12,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import same_name
+from xladoctor.lint.rules._sharded import bound
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
@@ -112,11 +113,8 @@ def _never_asked(model: FileModel) -> Iterator[Problem]:
     Its threads start as it is made.
     """
     for call in model.calls(_LOADER):
-        line = model.parent(call.node)
-        if not isinstance(line, cst.Assign) or call.function is None:
-            continue
-        target = line.targets[0].target
-        if not isinstance(target, cst.Name):
+        target = bound(model, call)
+        if not isinstance(target, cst.Name) or call.function is None:
             continue
         scope = model.tree.scopes.get(target)
         reads = [
@@ -128,7 +126,7 @@ def _never_asked(model: FileModel) -> Iterator[Problem]:
         ]
         if scope is None or target.value in scope.globals:
             continue
-        if reads and not _is_replaced(model, line, target.value, reads):
+        if reads and not _is_replaced(model, call, target.value, reads):
             continue
         yield model.problem(
             call.node,
@@ -137,12 +135,12 @@ def _never_asked(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _is_replaced(model: FileModel, line: cst.Assign, name: str, reads: list[cst.Name]) -> bool:
+def _is_replaced(model: FileModel, call: CallSite, name: str, reads: list[cst.Name]) -> bool:
     """Whether the next line of the block gives the name to another loader, unread."""
-    here = model.parent(line)
-    block = model.parent(here) if here is not None else None
-    body = [*block.body] if isinstance(block, cst.IndentedBlock | cst.Module) else []
-    behind = body[body.index(here) + 1 :][:1] if here in body else []  # type: ignore[arg-type]
+    here = model.tree.statement(call.node)
+    if here is None or not isinstance(here.block, cst.IndentedBlock | cst.Module):
+        return False
+    behind = here.block.body[here.index + 1 :][:1]
     part = behind[0].body[0] if behind and isinstance(behind[0], cst.SimpleStatementLine) else None
     if not isinstance(part, cst.Assign) or not is_name(part.targets[0].target, name):
         return False
