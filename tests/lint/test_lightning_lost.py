@@ -9,6 +9,26 @@ import pytest
 from rule_helpers import marks, told
 
 PROGRAMS = {
+    "XLA106: settings of a Trainer in a dictionary, some on a condition": """\
+import lightning.pytorch as pl
+
+
+def train(net, options):
+    settings = {
+        "max_epochs": 3,
+        "detect_anomaly": True,  # !XLA106
+    }
+    if options.device == "tpu":
+        settings.update({"accelerator": "tpu", "devices": 8})
+    pl.Trainer(**settings).fit(net)
+
+
+def look(net, options):
+    settings = dict(max_epochs=3, accelerator="tpu", devices=8)
+    if options.debug:
+        settings["detect_anomaly"] = True
+    pl.Trainer(**settings).fit(net)
+""",
     "XLA910: the number of devices, of the Trainer that the module keeps": """\
 import pytorch_lightning as pl
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Class, Function, walk
 from xladoctor.lint.rules._exact import bounds
+from xladoctor.lint.rules._given import given as named
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._longest import lengths_in
@@ -72,8 +73,8 @@ def _collating(model: FileModel) -> Iterator[cst.BaseExpression]:
         given = None
         if call.name == DATA_LOADER:
             given = call.argument(6, "collate_fn")
-        elif "data_collator" in call.keywords and is_trainer(model, call):
-            given = call.keywords["data_collator"]
+        elif is_trainer(model, call):
+            given = named(model, call).get("data_collator")
         elif "collate_fn" in call.keywords and _makes_loader(model, call):
             given = call.keywords["collate_fn"]
         if given is not None:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.model import walk
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.syntax import Function, children
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._sources import made_in, the_call
 from xladoctor.lint.words import words
 
@@ -53,9 +54,20 @@ def precision_is_asked(model: FileModel, test: cst.BaseExpression) -> bool:
 
 
 def given_true(model: FileModel, call: CallSite, keyword: str) -> cst.BaseExpression | None:
-    """The argument of that name if it is the literal ``True``."""
-    value = call.keywords.get(keyword)
-    return value if value is not None and model.literal(value) is True else None
+    """The argument of that name if it is the literal ``True``.
+
+    Also of a dictionary that the call unpacks, if no condition of its own sets it there.
+    """
+    value = given(model, call).get(keyword)
+    if value is None or model.literal(value) is not True:
+        return None
+    return value if keyword in call.keywords or _is_set_with(model, value, call) else None
+
+
+def _is_set_with(model: FileModel, value: cst.BaseExpression, call: CallSite) -> bool:
+    """Whether what a dictionary holds is set wherever the call is made."""
+    around_call = {guard.node for guard in model.guards(call.node)}
+    return model.is_here(value) and all(guard.node in around_call for guard in model.guards(value))
 
 
 def called(model: FileModel, node: cst.CSTNode) -> CallSite | None:

@@ -41,6 +41,12 @@ def each_given(model: FileModel, call: CallSite) -> Iterator[tuple[str, cst.Base
                     yield name, value
 
 
+def argument(model: FileModel, call: CallSite, place: int, name: str) -> cst.BaseExpression | None:
+    """What a call is given at a place or by a name, also by a dictionary that it unpacks."""
+    written = call.argument(place, name)
+    return given(model, call).get(name) if written is None else written
+
+
 def all_given(model: FileModel, call: CallSite) -> bool:
     """Whether all that a call is given is in sight: dictionaries that it unpacks are written."""
     starred = [argument for argument in call.node.args if argument.star]

@@ -12,6 +12,7 @@ from xladoctor.lint.model.frameworks import ACCELERATOR_CLASS, TRAINERS
 from xladoctor.lint.model.helpers import listed
 from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules._drawn import makers_of, surely_draws
+from xladoctor.lint.rules._given import argument
 from xladoctor.lint.rules._training_arguments import OF_TRANSFORMERS
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression
     """
     for call in model.calls():
         if is_trainer(model, call) or _is_trainer_elsewhere(model, call):
-            given = call.argument(0, "model")
+            given = argument(model, call, 0, "model")
             if given is not None:
                 yield call, given
         elif call.method == "prepare" and is_accelerator(model, call):
@@ -46,9 +47,9 @@ def handed_over(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression
 
 def _each_given(model: FileModel, call: CallSite) -> Iterator[cst.BaseExpression]:
     """What a call is given, also by ``parts = [model, optimizer]`` and ``*parts``."""
-    for argument in call.node.args:
-        parts = listed(model.tree, argument.value) if argument.star == "*" else ()
-        yield from parts or [argument.value]
+    for one in call.node.args:
+        parts = listed(model.tree, one.value) if one.star == "*" else ()
+        yield from parts or [one.value]
 
 
 def makers_handed(model: FileModel) -> dict[cst.Call, cst.Call | None]:

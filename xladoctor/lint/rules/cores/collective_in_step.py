@@ -93,7 +93,7 @@ def _logged(model: FileModel) -> Iterator[Problem]:
         each = _LOGGED.get(function.name)
         if each is None or not is_module(model, function):
             continue
-        on_step = call.keywords.get("on_step")
+        on_step = given(model, call).get("on_step")
         always = model.literal(on_step) is True if on_step is not None else function.name == _TRAINS
         if not always or given_true(model, call, "sync_dist") is None:
             continue

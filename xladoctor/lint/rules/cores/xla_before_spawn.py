@@ -13,6 +13,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main
 from xladoctor.lint.rules._exact import in_order, made_by
+from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import TRAINERS, for_xla, several_cores
 from xladoctor.lint.rules._reads import always_given
 from xladoctor.lint.rules._sources import sources
@@ -272,7 +273,7 @@ def _started_twice(model: FileModel) -> Iterator[Problem]:
         if entry is None or not isinstance(entry.call, cst.Call) or not for_xla(model, made):
             continue
         start = model.call(entry.call)
-        devices = made.keywords.get("devices")
+        devices = given(model, made).get("devices")
         one = devices is not None and model.literal(devices) == 1
         if start.name not in _SPAWN or one or _one_process(model, start):
             continue

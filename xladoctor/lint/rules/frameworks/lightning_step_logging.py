@@ -79,7 +79,7 @@ def _has_no_logger(model: FileModel, trainer: CallSite) -> bool:
 
 def _bar(model: FileModel, call: CallSite) -> Iterator[Problem]:
     shown = given_true(model, call, "prog_bar")
-    on_step = call.keywords.get("on_step")
+    on_step = given(model, call).get("on_step")
     if shown is None or (on_step is not None and model.literal(on_step) is not True):
         return
     value = call.argument(1, "value")

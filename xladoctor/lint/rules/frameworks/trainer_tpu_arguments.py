@@ -15,7 +15,7 @@ from xladoctor.lint.rules._callback_keywords import gone_keywords
 from xladoctor.lint.rules._called_with import misfits
 from xladoctor.lint.rules._checkpointing import made_to_work, meant_for_xla
 from xladoctor.lint.rules._fused import FUSED, fused_by_classes, fused_by_dictionaries, takes_fused
-from xladoctor.lint.rules._given import all_given, given
+from xladoctor.lint.rules._given import all_given, argument, given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
 from xladoctor.lint.rules._questions import gone_questions, old_questions
@@ -194,8 +194,9 @@ def trainer_tpu_arguments(model: FileModel) -> Iterator[Problem]:
         }
         yield from _given(model, call, named)
         sure = (own or _of_trl(call)) and meant_for_xla(model, call.node)
-        if sure and all_given(model, call) and _TRAINS in call.keywords:
-            yield from _missing(model, call, {*given(model, call)})
+        all_named = {*given(model, call)}
+        if sure and all_given(model, call) and _TRAINS in all_named:
+            yield from _missing(model, call, all_named)
 
 
 def _lost(model: FileModel) -> Iterator[Problem]:
@@ -222,8 +223,8 @@ def _lost(model: FileModel) -> Iterator[Problem]:
 def _handed(model: FileModel) -> frozenset[cst.CSTNode]:
     """The calls whose results Trainers take as ``args``: of classes built on TrainingArguments."""
     trainers = [call for call in model.calls() if is_trainer(model, call)]
-    given = [call.argument(1, "args") for call in trainers]
-    made = [the_call(model, node) for node in given if node is not None]
+    settings = [argument(model, call, 1, "args") for call in trainers]
+    made = [the_call(model, node) for node in settings if node is not None]
     return frozenset(
         call.node
         for call in made
