@@ -29,6 +29,69 @@ def look(net, options):
         settings["detect_anomaly"] = True
     pl.Trainer(**settings).fit(net)
 """,
+    "XLA305: optimizers that configure_optimizers gives and has not made": """\
+import lightning.pytorch as pl
+import torch
+
+
+class Graph(torch.nn.Module):
+    def __init__(self, rate):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=rate)  # !XLA305
+
+
+class Inner(pl.LightningModule):
+    def __init__(self, rate):
+        super().__init__()
+        self.net = Graph(rate)
+
+    def training_step(self, batch, index):
+        return self.net.layer(batch).mean()
+
+    def configure_optimizers(self):
+        return self.net.optimizer
+
+
+class Given(pl.LightningModule):
+    def __init__(self, net, optimizer):
+        super().__init__()
+        self.net, self.optimizer = net, optimizer
+
+    def training_step(self, batch, index):
+        return self.net(batch).mean()
+
+    def configure_optimizers(self):
+        return [self.optimizer], []
+
+
+class Made(pl.LightningModule):
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def training_step(self, batch, index):
+        return self.net(batch).mean()
+
+    def _made(self):
+        return torch.optim.Adam(self.net.parameters())
+
+    def configure_optimizers(self):
+        self.optimizer = self._made()
+        return {"optimizer": self.optimizer}
+
+
+def main():
+    net = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)  # !XLA305
+    trainer = pl.Trainer(accelerator="tpu", devices=8)
+    for module in (Inner(0.1), Given(net, optimizer), Made(net)):
+        trainer.fit(module)
+
+
+if __name__ == "__main__":
+    main()
+""",
     "XLA910: the number of devices, of the Trainer that the module keeps": """\
 import pytorch_lightning as pl
 

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Function, Kind, OnXla
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order, same_name
 from xladoctor.lint.rules._handed_over import is_accelerator
@@ -155,16 +156,20 @@ def _unwrapped(model: FileModel, node: cst.BaseExpression | None) -> cst.BaseExp
 
 
 def _in_lightning(model: FileModel) -> Iterator[Problem]:
-    """``self.opt = Adam(self.parameters())`` in ``__init__``: Lightning moves the module later."""
-    for maker in model.calls() if "lightning" in model.frameworks else ():
-        function = maker.function
-        if function is None or function.owner is None or function.name != "__init__":
+    """``self.opt = Adam(self.parameters())`` in ``__init__``: Lightning moves the module later.
+
+    Also what ``configure_optimizers`` gives and has not made: ``return self.net.optimizer``.
+    """
+    if "lightning" not in model.frameworks:
+        return
+    handed_out = {node for part in (model, *model.linked) for node in part.once(_handed_out)}
+    for maker in model.calls():
+        if maker.node not in handed_out and not _begins_module(model, maker.function):
             continue
         if model.value(maker.node).kind is not Kind.OPTIMIZER:
             continue
-        if not is_lightning(model, function.owner):
-            continue
-        if next(owners(model, maker), None) is not None:
+        owner = next((one for one, _ in owners(model, maker)), None)
+        if owner is not None and not model.value(owner).on_device:
             yield model.problem(
                 maker.node,
                 "Lightning moves the module to the XLA device when the training starts, which "
@@ -173,6 +178,44 @@ def _in_lightning(model: FileModel) -> Iterator[Problem]:
                 suggestion="make the optimizer in configure_optimizers, which Lightning calls "
                 "after the move",
             )
+
+
+def _begins_module(model: FileModel, function: Function | None) -> bool:
+    """Whether a function is the ``__init__`` of one of Lightning's modules."""
+    if function is None or function.owner is None or function.name != "__init__":
+        return False
+    return is_lightning(model, function.owner)
+
+
+def _handed_out(model: FileModel) -> frozenset[cst.CSTNode]:
+    """The calls that make what a module's ``configure_optimizers`` gives, and make it elsewhere."""
+    found: set[cst.CSTNode] = set()
+    for cls in model.classes:
+        hook = cls.methods.get("configure_optimizers")
+        if hook is None or not is_lightning(model, cls):
+            continue
+        made_there = {call.node for call in model.reached(hook.node)}
+        for node in returned(hook):
+            for part in _optimizers_in(model, node):
+                origin = model.value(part).origin
+                if isinstance(origin, cst.Call) and origin not in made_there:
+                    found.add(origin)
+    return frozenset(found)
+
+
+def _optimizers_in(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """``opt`` of ``return opt``, ``return [opt], [rate]`` and ``return {"optimizer": opt}``."""
+    if isinstance(node, cst.Tuple | cst.List):
+        for one in node.elements:
+            yield from _optimizers_in(model, one.value)
+    elif isinstance(node, cst.Dict):
+        for item in node.elements:
+            if isinstance(item, cst.DictElement) and model.literal(item.key) == "optimizer":
+                yield item.value
+    elif isinstance(node, cst.Name | cst.Attribute):
+        value = model.value(node)
+        if value.kind is Kind.OPTIMIZER:
+            yield node
 
 
 def _under_accelerate(model: FileModel, makers: list[CallSite]) -> Iterator[Problem]:
