@@ -92,6 +92,51 @@ def main():
 if __name__ == "__main__":
     main()
 """,
+    "XLA403: a loader that Fabric is never given": """\
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import XLAFSDPStrategy
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+
+def train(fabric, rows, net):
+    sampler = DistributedSampler(rows, fabric.world_size, fabric.global_rank)  # !XLA403
+    loader = DataLoader(rows, batch_size=16, sampler=sampler, drop_last=True)
+    net = fabric.setup(net)
+    optimizer = fabric.setup_optimizers(torch.optim.SGD(net.parameters(), lr=0.1))
+    batches = pl.MpDeviceLoader(loader, fabric.device)
+    for epoch in range(10):
+        for batch in batches:
+            optimizer.zero_grad()
+            fabric.backward(net(batch).mean())
+            optimizer.step()
+
+
+Fabric(accelerator="tpu", devices="auto", strategy=XLAFSDPStrategy()).launch(train, ROWS, NET)
+""",
+    "XLA403: a loader that Fabric tells the epoch": """\
+import torch
+from lightning.fabric import Fabric
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+
+def train(fabric, rows, net):
+    sampler = DistributedSampler(rows, fabric.world_size, fabric.global_rank)
+    loader = fabric.setup_dataloaders(DataLoader(rows, batch_size=16, sampler=sampler))
+    net, optimizer = fabric.setup(net, torch.optim.SGD(net.parameters(), lr=0.1))
+    for epoch in range(10):
+        for batch in loader:
+            optimizer.zero_grad()
+            fabric.backward(net(batch).mean())
+            optimizer.step()
+
+
+Fabric(accelerator="tpu", devices="auto").launch(train, ROWS, NET)
+""",
     "XLA910: the number of devices, of the Trainer that the module keeps": """\
 import pytorch_lightning as pl
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _DEPTH = 4
 #: What makes it.
 MADE = ("lightning.fabric.Fabric", "lightning.Fabric")
+_DEVICE_LOADERS = tuple(
+    f"torch_xla.distributed.parallel_loader.{name}" for name in ("MpDeviceLoader", "ParallelLoader")
+)
 #: Strategies under which each core holds a part of the weights, whose gradients are reduced with
 #: the backward pass.
 _SHARDED = frozenset({"XLAFSDPStrategy"})
@@ -40,6 +43,20 @@ def fabric_of_cores(model: FileModel, *, sharded: bool = False) -> CallSite | No
             if asked is not None and (sharded or not parts) and several_cores(part, call):
                 return call
     return None
+
+
+def feeds_itself(model: FileModel) -> bool:
+    """Whether a program with Fabric keeps its loaders to itself, and makes device loaders of them.
+
+    What ``fabric.setup_dataloaders`` has not seen Fabric neither shares out nor tells the epoch.
+    """
+    parts = (model, *model.linked)
+    return (
+        model.led_by == {"lightning"}
+        and any(True for part in parts for _ in part.calls(*MADE))
+        and any(True for part in parts for _ in part.calls(*_DEVICE_LOADERS))
+        and not any(True for part in parts for _ in part.methods("setup_dataloaders"))
+    )
 
 
 def launched(model: FileModel, function: Function, depth: int = _DEPTH) -> Function | None:

@@ -12,6 +12,7 @@ from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import made_by, same_name
+from xladoctor.lint.rules._fabric import feeds_itself
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     SAMPLER,
@@ -42,7 +43,7 @@ def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _never_told(model)
-    if model.led_by:
+    if model.led_by and not feeds_itself(model):
         return
     if any(True for part in (model, *model.linked) for _ in part.methods("set_epoch")):
         return

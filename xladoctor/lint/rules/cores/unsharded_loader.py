@@ -11,6 +11,7 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
+from xladoctor.lint.rules._fabric import feeds_itself
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     SAMPLER,
@@ -50,7 +51,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     if "transformers" in model.frameworks:
         of_trainers = {one[0].node: one for one in of_each_core(model)}
         yield from _of_trainers(model, of_trainers.values())
-    if model.led_by or divided(model) is not None:
+    if (model.led_by and not feeds_itself(model)) or divided(model) is not None:
         return  # cores with parts of one model take the same batches
     yield from _of_files(model)
     for call in model.calls(DATA_LOADER, *_OTHERS):
