@@ -29,6 +29,33 @@ def look(net, options):
         settings["detect_anomaly"] = True
     pl.Trainer(**settings).fit(net)
 """,
+    "XLA203: a helper that is asked for loaders to train and to test with": """\
+import lightning.pytorch as pl
+from torch.utils.data import DataLoader
+
+
+class Reader(pl.LightningModule):
+    def batches(self, name, size, mixed=False):
+        rows = self.rows(name)
+        loader = DataLoader(rows, batch_size=size, shuffle=mixed, num_workers=4)  # !XLA203
+        print(name, len(rows))
+        return loader
+
+    def fixed(self, name, size, mixed=False):
+        return DataLoader(self.rows(name), batch_size=size, shuffle=mixed, num_workers=4)
+
+    def train_dataloader(self):
+        return self.batches("train.json", self.hparams.size, mixed=True)
+
+    def val_dataloader(self):
+        return self.batches("test.json", self.hparams.size)
+
+    def test_dataloader(self):
+        return self.fixed("test.json", self.hparams.size)
+
+
+pl.Trainer(accelerator="tpu", devices=8).fit(Reader())
+""",
     "XLA305: optimizers that configure_optimizers gives and has not made": """\
 import lightning.pytorch as pl
 import torch

@@ -227,8 +227,23 @@ def _for_training(model: FileModel, call: CallSite) -> bool:
     if "train" in words(function.name) and _is_given_back(model, call, function):
         return True
     # ``train_loader = make_loader(data, is_train=True)``, of a helper that gives it back.
-    asked = [one for one in model.callers(function) if "train" in bound_name(model, one.node)]
-    return bool(asked) and _is_given_back(model, call, function)
+    asked = any(_asks_to_train(model, one, function, shuffle) for one in model.callers(function))
+    return asked and _is_given_back(model, call, function)
+
+
+def _asks_to_train(
+    model: FileModel, call: CallSite, function: Function, shuffle: cst.BaseExpression | None
+) -> bool:
+    """Whether who calls a helper wants a loader for training, by its name or by what it gives.
+
+    ``def train_dataloader(self): return self.loader(self.rows, shuffle=True)``.
+    """
+    if "train" in bound_name(model, call.node):
+        return True
+    if not isinstance(shuffle, cst.Name) or not model.is_parameter(shuffle):
+        return False
+    given_there = call.given_to(function, shuffle.value)
+    return given_there is not None and model.literal(given_there) is True
 
 
 def _asks_for_training(shuffle: cst.BaseExpression) -> bool:
