@@ -264,6 +264,21 @@ def test_cores_that_are_started_elsewhere_are_not_told():
     assert rows(text, "XLA449") == []
 
 
+@pytest.mark.parametrize(
+    ("line", "starts"),
+    [
+        ("texts.process(text)", False),
+        ("images.preprocess(text)", False),
+        ("layer.output(text)", False),
+        ("context.Process(target=main)", True),
+        ("subprocess.check_output(text)", True),
+    ],
+)
+def test_what_is_called_process_starts_none(line, starts):
+    text = trainer_of("tpu_num_cores=8") + f"\n\ndef cleaned(text):\n    return {line}\n"
+    assert len(rows(text, "XLA449")) == (0 if starts else 1)
+
+
 def test_the_loader_of_a_trainer_that_pins_is_told():
     assert rows(trainer_of("dataloader_pin_memory=True"), "XLA718") != []
     assert rows(trainer_of("dataloader_pin_memory=False"), "XLA718") == []

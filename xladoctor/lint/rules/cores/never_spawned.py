@@ -27,8 +27,8 @@ _SAMPLER = ".DistributedSampler"
 _LOADERS = ("MpDeviceLoader", "ParallelLoader")
 #: Calls that may start processes or join them, by the last part of their names.
 _STARTS = re.compile(
-    r"spawn|launch|start_process|popen|process$|init_process_group|^system$|^run$|"
-    r"^(check_)?(call|output)$|^exec|fork|submit|^fire$",
+    r"spawn|launch|start_process|popen|(?-i:Process$)|init_process_group|^system$|^run$|"
+    r"^(check_)?call$|^(check_|get)output$|^exec|^fork$|submit|^fire$",
     re.IGNORECASE,
 )
 #: What a file says of whoever starts it: in its code, its texts, its comments.
