@@ -635,6 +635,19 @@ def test_attributes_that_the_framework_table_calls_gone_are_gone():
         assert not getattr(held, "__dataclass_fields__", {}).keys() & set(row["names"]), row
 
 
+def test_names_that_the_framework_table_calls_distinct_are_gone():
+    table = catalogue.table("frameworks")
+    lost = {
+        (row["of"], name)
+        for kind in ("attribute", "argument")
+        for row in table[kind]
+        for name in row["names"]
+    }
+    listed = [(row["of"], name) for row in table["distinct"] for name in row["names"]]
+    assert set(listed) <= lost
+    assert len(set(listed)) == len(listed)
+
+
 def test_hooks_that_the_framework_table_calls_gone_are_gone():
     pytest.importorskip("lightning")
     table = catalogue.table("frameworks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rule_helpers import found, marks, rows, told_in_files
 
-ASKED = {"XLA905", "XLA906"}
+ASKED = {"XLA801", "XLA905", "XLA906"}
 PROGRAMS = {
     "names that transformers has no more": """\
 import torch_xla
@@ -104,7 +104,8 @@ class Own(Trainer):
             losses = self._nested_gather(loss)  # !XLA905
             losses = self._nested_gather(losses)  # !XLA905
             logits = self.gather_function(logits)
-        return self.tokenizer.pad_token_id  # !XLA905
+        tokenizer = self.tokenizer  # !XLA905
+        return tokenizer.pad_token_id
 
     def _save_checkpoint(self, model, trial):
         self._rotate_checkpoints(use_mtime=True)  # !XLA905
@@ -151,7 +152,7 @@ def encode(text, others):
 class Net(BertPreTrainedModel):
     def forward(self, batch, heads):
         mask = self.get_head_mask(heads, 12)  # !XLA905
-        return self.bert(batch, mask), self.bert.get_head_mask(heads, 12)
+        return self.bert(batch, mask), self.bert.get_head_mask(heads, 12)  # !XLA905
 """,
     "a collator on transformers' own": """\
 import torch_xla
@@ -441,6 +442,76 @@ class Scaled(Trainer):
 class Tuned(SFTTrainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         return self.use_cuda_amp
+""",
+    "a Trainer of a file that is not there, by names that nothing else has": """\
+import os
+
+import torch_xla.core.xla_model as xm
+from transformers import HfArgumentParser, Trainer, TrainingArguments, default_data_collator
+from core.pairs import PairTrainer
+from core.questions import QuestionTrainer
+
+
+class Often(QuestionTrainer):
+    def __init__(self, *args, often=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.by_steps = kwargs["args"].evaluation_strategy == "steps"  # !XLA905
+        self.often = often
+
+    def answer(self, rows):
+        if self.is_world_master():  # !XLA905
+            print(len(rows))
+        return self._log({"rows": len(rows)})
+
+
+def main(settings, model, rows):
+    data, training_args = HfArgumentParser((Data, TrainingArguments)).parse_args_into_dataclasses()
+    trainer = PairTrainer(
+        model=model, args=training_args, train_dataset=rows, data_collator=default_data_collator
+    )
+    trainer.train(model_path=data.path if os.path.isdir(data.path) else None)  # !XLA905
+    if trainer.is_world_master():  # !XLA905
+        trainer._log({"rows": len(rows)})  # !XLA905
+    mask = model.bert.get_extended_attention_mask(rows.mask, rows.shape)  # !XLA905
+    return settings.trainer._log, mask
+
+
+def report(training_args, options):
+    if training_args.save_safetensors:  # !XLA905
+        return options.save_safetensors
+    return None
+
+
+def plain(model, rows):
+    trainer = Trainer(model=model, train_dataset=rows)
+    return trainer.tokenizer  # !XLA905
+
+
+def _mp_fn(index):
+    main(None, None, None)
+""",
+    "the same names of the program's own classes": """\
+import torch_xla.core.xla_model as xm
+from transformers import AutoModel, TrainingArguments
+
+
+class Trainer:
+    def __init__(self, args, net):
+        self.args, self.net = args, net
+
+    def train(self, model_path=None):
+        return self._log({})
+
+    def is_world_master(self):
+        return xm.is_master_ordinal()
+
+    def _log(self, rows):
+        print(rows)
+
+
+def main(args, trainer):
+    Trainer(args, AutoModel.from_pretrained("x")).train(model_path="x")
+    trainer._log({"all": trainer.is_world_master()})
 """,
     "a class of the program may have them": """\
 import torch_xla

@@ -9,6 +9,57 @@ import pytest
 from rule_helpers import marks, told
 
 PROGRAMS = {
+    "XLA910: what a Trainer of Lightning 1 kept": """\
+import lightning.pytorch as pl
+
+
+class Net(pl.LightningModule):
+    def on_train_end(self):
+        for optimizer in self.trainer.lightning_optimizers:  # !XLA910
+            print(optimizer, self.trainer.batch_idx, self.trainer.rows)  # !XLA910
+
+
+class Shown(pl.Callback):
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule):
+        self.speed = Speed(trainer.logger)
+        self.asked = trainer
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.speed.on_train_batch_end(batch)
+        print(self.asked.total_batch_idx)  # !XLA910
+
+
+def main(settings):
+    trainer = pl.Trainer(accelerator="tpu", devices=8, **settings)
+    trainer.benchmark = True
+    if trainer.auto_lr_find:  # !XLA910
+        print(trainer.benchmark, trainer.global_step)
+    trainer.fit(Net())
+""",
+    "XLA910 XLA901: a Trainer and a module of files that are not there": """\
+import lightning.pytorch as pl
+from common.nets import BaseNet
+
+
+class Tagger(BaseNet):
+    def training_step(self, batch, index, optimizer_idx):  # !XLA910
+        self.log("loss", self.loss(batch), tbptt_reduce_fx=max)  # !XLA901
+        return self.loss(batch)
+
+    def validation_epoch_end(self, outputs):  # !XLA910
+        return None
+
+
+def shown(trainer, config, loader):
+    trainer.logger_connector.log_metrics({}, {})  # !XLA910
+    print(trainer.tested_ckpt_path)  # !XLA910
+    trainer.fit(Tagger(), train_dataloader=loader)  # !XLA901
+    return config.trainer.root_gpu
+
+
+def main(loader):
+    pl.Trainer(accelerator="tpu", devices=8).fit(Tagger(), loader)
+""",
     "XLA106: settings of a Trainer in a dictionary, some on a condition": """\
 import lightning.pytorch as pl
 

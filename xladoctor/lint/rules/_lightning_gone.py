@@ -9,12 +9,13 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model import Function, walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.frameworks import (
     HELD_TRAINERS,
     LIGHTNING_CALLBACKS,
     LIGHTNING_MODULES,
 )
+from xladoctor.lint.rules._distinct import extends_unread, is_distinct
 from xladoctor.lint.rules._itself import itself
 from xladoctor.lint.rules._sources import is_made_in
 
@@ -31,6 +32,8 @@ MODULE = "lightning.pytorch.LightningModule"
 _DATA_MODULE = "lightning.pytorch.LightningDataModule"
 #: How many parts the name of an attribute in the table has at most.
 _PARTS = 3
+#: What a module of Lightning has at least.
+_OF_MODULES = frozenset({"training_step"})
 _ASSIGNED = cst.AssignTarget | cst.AnnAssign
 #: Classes whose methods get the Trainer as ``self.trainer``.
 _WITH_TRAINER = LIGHTNING_MODULES | {_DATA_MODULE}
@@ -43,7 +46,8 @@ def changed_hooks(model: FileModel) -> Iterator[Problem]:
     """
     for owner in model.classes:
         bases = frozenset(model.library_bases(owner))
-        if bases.isdisjoint(LIGHTNING_MODULES | LIGHTNING_CALLBACKS):
+        known = not bases.isdisjoint(LIGHTNING_MODULES | LIGHTNING_CALLBACKS)
+        if not known and not is_module_elsewhere(model, owner):
             continue
         for name, method in owner.methods.items():
             if model.callers(method):
@@ -55,6 +59,11 @@ def changed_hooks(model: FileModel) -> Iterator[Problem]:
                     suggestion=f"use {_hooks()[name]}",
                 )
             yield from _passed_no_more(model, method)
+
+
+def is_module_elsewhere(model: FileModel, owner: Class) -> bool:
+    """``class Net(BaseNet)`` of a file nobody has read, by its step, in a file with Lightning."""
+    return owner.methods.keys() >= _OF_MODULES and extends_unread(model, owner)
 
 
 def _passed_no_more(model: FileModel, method: Function) -> Iterator[Problem]:
@@ -75,11 +84,13 @@ def _passed_no_more(model: FileModel, method: Function) -> Iterator[Problem]:
 def gone_attributes(model: FileModel) -> Iterator[Problem]:
     """``self.trainer.use_tpu``, ``trainer.get_model()``, ``self.use_ddp`` of a module.
 
-    Also what parts of the Trainer have lost: ``trainer.train_dataloader.loaders``.
+    Also what parts of the Trainer have lost: ``trainer.train_dataloader.loaders``; and of a Trainer
+    that nobody has read, names that nothing else has.
     """
     for node in model.nodes(cst.Attribute):
         for name, first, of, instead in _lost(node):
-            if not _HOLDS[of](model, first) or _is_given(model, node):
+            known = _HOLDS[of](model, first) or is_distinct(model, of, name, first.value)
+            if not known or _is_given(model, node) or _is_set(model, first):
                 continue
             yield model.problem(
                 node,
@@ -131,12 +142,26 @@ def _is_given(model: FileModel, node: cst.Attribute) -> bool:
     return any(model.literal(call.positional[1]) == node.attr.value for call in asked)
 
 
+def _is_set(model: FileModel, node: cst.Attribute) -> bool:
+    """Whether the program sets such an attribute on an object that it calls so, ``self`` apart."""
+    held = last_name(node.value)
+    targets = (one.target for one in model.nodes(cst.AssignTarget))
+    return held != "self" and any(
+        isinstance(one, cst.Attribute)
+        and one.attr.value == node.attr.value
+        and last_name(one.value) == held
+        for one in targets
+    )
+
+
 def _is_trainer(model: FileModel, node: cst.Attribute) -> bool:
     """``self.trainer`` of a module, ``trainer`` of a callback's hook, what ``Trainer()`` made."""
     held = node.value
     named = [held] if isinstance(held, cst.Name) else []
     if isinstance(held, cst.Attribute):
-        named = [x for one in model.kept_in(held) for x in model.within(one, cst.Name)]
+        # Not ``self.speed = Speed(trainer.logger)``, which is another object.
+        kept = (one for one in model.kept_in(held) if not isinstance(one, cst.Call))
+        named = [x for one in kept for x in model.within(one, cst.Name)]
     if any(_is_declared(model, one) for one in named):
         return True
     if isinstance(held, cst.Attribute) and held.attr.value in HELD_TRAINERS:

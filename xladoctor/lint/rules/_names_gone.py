@@ -11,6 +11,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import OnXla
 from xladoctor.lint.pins import called
+from xladoctor.lint.rules._distinct import is_distinct
 from xladoctor.lint.rules._lightning import TRAINERS
 from xladoctor.lint.rules._lightning_gone import MODULE, is_own
 from xladoctor.lint.rules._sources import is_made_in
@@ -190,13 +191,15 @@ def _today(dotted: str) -> str:
 
 
 def of_classes(model: FileModel) -> Iterator[Problem]:
-    """``ModelCheckpoint(filepath=...)``."""
+    """``ModelCheckpoint(filepath=...)``, ``trainer.fit(net, train_dataloader=loader)``."""
     for made, arguments in _arguments().items():
         last = made.rpartition(".")[2]
         for call in model.calls():
-            if call.last != last or not _is_of(model, call, made):
-                continue
-            for name in call.keywords.keys() & arguments.keys():
+            gone = call.keywords.keys() & arguments.keys() if call.last == last else ()
+            asked, known = call.receiver, bool(gone) and _is_of(model, call, made)
+            for name in sorted(gone):
+                if not known and (asked is None or not is_distinct(model, made, name, asked)):
+                    continue
                 yield model.problem(
                     call.keywords[name],
                     f"Lightning 2 has no {name} here: {last} raises TypeError",

@@ -10,10 +10,11 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model import Class, OnXla
-from xladoctor.lint.model.dotted import imported, is_name
+from xladoctor.lint.model.dotted import imported
 from xladoctor.lint.model.frameworks import TRAINERS
 from xladoctor.lint.model.purpose import TRAINER_PACKAGES
 from xladoctor.lint.pins import called
+from xladoctor.lint.rules._distinct import defines, has_it, is_distinct
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._itself import whose
@@ -23,6 +24,7 @@ from xladoctor.lint.rules._tokenized import tokenizes
 from xladoctor.lint.rules._tolerated import tolerated
 from xladoctor.lint.rules._training_arguments import (
     ARGUMENTS,
+    OF_NEURON,
     fields,
     is_training_arguments,
     makes_own,
@@ -41,6 +43,13 @@ _PADDING = "pad_to_max_length"
 _TOKENIZERS = "transformers.PreTrainedTokenizerBase"
 #: ``AutoTokenizer.from_pretrained(...)``, ``BertTokenizerFast(...)``.
 _TOKENIZER_OF = re.compile(r"transformers\.(.+\.)?\w*Tokenizer(Fast)?(\.from_pretrained)?$")
+#: Methods of the Trainer that transformers renamed in 4.0, and what they are called today.
+RENAMED = {
+    "is_world_master": "is_world_process_zero",
+    "is_local_master": "is_local_process_zero",
+}
+#: What may hold the arguments of a Trainer.
+_HOLDERS = cst.Name | cst.Attribute | cst.Subscript
 #: What has lost attributes that are called like nothing else, and what messages call it.
 _NAMED_ALONE = {
     _TOKENIZERS: "tokenizers",
@@ -117,14 +126,20 @@ def _which(model: FileModel, call: CallSite) -> Iterator[str]:
         yield _TRAINER
     elif ARGUMENTS.search(call.name or "") or makes_own(model, call):
         yield _ARGUMENTS
-    elif call.method == "train" and call.receiver is not None:
-        trainer = the_call(model, call.receiver)
-        if (
-            trainer is not None
-            and is_trainer(model, trainer)
-            and not _trains_itself(model, trainer)
-        ):
-            yield _TRAIN
+    elif call.method == "train" and call.receiver is not None and _trains(model, call):
+        yield _TRAIN
+
+
+def _trains(model: FileModel, call: CallSite) -> bool:
+    """Whether a call of ``train`` is one of a Trainer's, also of one that nobody has read.
+
+    By what that is called, and by what it is asked for: ``trainer.train(model_path=path)``.
+    """
+    assert call.receiver is not None
+    trainer = the_call(model, call.receiver)
+    if trainer is not None and is_trainer(model, trainer):
+        return not _trains_itself(model, trainer)
+    return any(_says_so(model, _TRAIN, name, call.receiver) for name in call.keywords)
 
 
 def _trains_itself(model: FileModel, trainer: CallSite) -> bool:
@@ -170,11 +185,12 @@ def gone_attributes(model: FileModel) -> Iterator[Problem]:
     gone, elsewhere_too = _lost(_ARGUMENTS), _lost(_ARGUMENTS, "shared")
     for node in model.nodes(cst.Attribute):
         name = node.attr.value
-        if name not in gone or not isinstance(node.value, cst.Name | cst.Attribute):
+        if name not in gone or not isinstance(node.value, _HOLDERS):
             continue
-        if name in elsewhere_too and not is_training_arguments(model, node.value):
+        known = name not in elsewhere_too or is_training_arguments(model, node.value)
+        if not known and not is_distinct(model, _ARGUMENTS, name, node.value):
             continue
-        if tolerated(model, node) or _has_it(model, name):
+        if tolerated(model, node) or has_it(model, name):
             continue
         yield model.problem(
             node,
@@ -195,26 +211,52 @@ def _has_own_arguments(model: FileModel) -> bool:
 
 
 def gone_methods(model: FileModel) -> Iterator[Problem]:
-    """``self.prediction_loop(...)``, in a class on the Trainer that defines no such method."""
-    gone, elsewhere_too = _lost(_TRAINER), _lost(_TRAINER, "shared")
+    """``self.prediction_loop(...)``, in a class on the Trainer that defines no such method.
+
+    Also of a Trainer that the program has made, ``trainer.tokenizer``, and of one that nobody has
+    read, by names that nothing else has: ``trainer.is_world_master()``.
+    """
+    gone = _lost(_TRAINER)
     for node in model.nodes(cst.Attribute):
         if not isinstance(node, cst.Attribute) or node.attr.value not in gone:
             continue
-        name, owner = node.attr.value, whose(model, node.value)
-        if owner is None or not extends_trainer(model, owner):
-            continue
-        if name in elsewhere_too and not _is_plain(model, owner):
-            continue
         if tolerated(model, node) or model.on_xla(node) is OnXla.NO:
             continue  # ``elif self.use_amp: self.scaler.step(...)`` behind the road of TPUs
-        if model.method(owner, name) is None and not any(
-            _defines(one, name) for one in (model, *model.linked)
-        ):
+        name = node.attr.value
+        if name in RENAMED and whose(model, node.value) is None:
+            continue  # which are told as such
+        if lacks(model, node) and not any(defines(one, name) for one in (model, *model.linked)):
             yield model.problem(
                 node,
                 f"the Trainer of transformers 5 no longer has {name}: this raises AttributeError",
                 suggestion=f"use {gone[name]}",
             )
+
+
+def lacks(model: FileModel, node: cst.Attribute) -> bool:
+    """Whether an attribute is asked of a Trainer, and the program's class on it has none such."""
+    name, owner = node.attr.value, whose(model, node.value)
+    of_others_too = name in _lost(_TRAINER, "shared")
+    if owner is None:
+        trainer = the_call(model, node.value)
+        if trainer is None or not is_trainer(model, trainer):
+            return _says_so(model, _TRAINER, name, node.value)
+        if not isinstance(trainer.target, Class):
+            return (trainer.name or "").startswith("transformers.")
+        owner = trainer.target
+    if not extends_trainer(model, owner):
+        return _says_so(model, _TRAINER, name, node.value)
+    if any(base.startswith(OF_NEURON) for base in model.library_bases(owner)):
+        return False  # which stands on no other, and has some of them
+    if of_others_too and not _is_plain(model, owner):
+        return False
+    return model.method(owner, name) is None
+
+
+def _says_so(model: FileModel, of: str, name: str, holder: cst.BaseExpression) -> bool:
+    """Whether a name alone says, in a program with transformers, that a Trainer is asked."""
+    uses = any(_imports(one) for one in (model, *model.linked))
+    return uses and is_distinct(model, of, name, holder)
 
 
 def gone_elsewhere(model: FileModel) -> Iterator[Problem]:
@@ -228,9 +270,9 @@ def gone_elsewhere(model: FileModel) -> Iterator[Problem]:
     for node in model.nodes(cst.Attribute):
         name = node.attr.value
         of = next((one for one in _NAMED_ALONE if name in _lost(one)), None)
-        if of is None or _has_it(model, name):
+        if of is None or has_it(model, name):
             found = (one for one in _BUILT_ON if name in _lost(one))
-            of = next((one for one in found if _is_built_on(model, node.value, name, one)), None)
+            of = next((one for one in found if _is_asked_of(model, node, one)), None)
         if of is None or tolerated(model, node):
             continue
         if name in _lost(of, "shared") and not _is_tokenizer(model, node.value):
@@ -276,6 +318,11 @@ def _imports(model: FileModel) -> bool:
     return any(name.partition(".")[0] == "transformers" for name in model.names.imported())
 
 
+def _is_asked_of(model: FileModel, node: cst.Attribute, of: str) -> bool:
+    name = node.attr.value
+    return _is_built_on(model, node.value, name, of) or is_distinct(model, of, name, node.value)
+
+
 def _is_built_on(model: FileModel, node: cst.BaseExpression, name: str, of: str) -> bool:
     """``self`` or ``super()`` in a class on models, or collators, of transformers alone.
 
@@ -285,32 +332,10 @@ def _is_built_on(model: FileModel, node: cst.BaseExpression, name: str, of: str)
     bases = model.library_bases(owner) if owner is not None else ()
     if owner is None or not bases:
         return False
-    if model.method(owner, name) is not None or _defines(model, name):
+    if model.method(owner, name) is not None or defines(model, name):
         return False
     return all(base.startswith("transformers.") for base in bases) and any(
         _BUILT_ON[of][1].search(base) for base in bases
-    )
-
-
-def _has_it(model: FileModel, name: str) -> bool:
-    """Whether the program has such a setting or method itself, in a file beside this one too."""
-    near = (one for part in (model, *model.linked) for one in (part, *part.linked))
-    files = {id(one.tree): one for one in near}
-    return any(
-        _defines(one, name) or any(name in cls.methods for cls in one.classes)
-        for one in files.values()
-    )
-
-
-def _defines(model: FileModel, name: str) -> bool:
-    """Whether a file has such a setting itself: an option, a field, something it assigns."""
-    options = (call.positional for call in model.methods("add_argument"))
-    if any(model.literal(flag) == f"--{name}" for flags in options for flag in flags):
-        return True
-    given = [*model.nodes(cst.AssignTarget), *model.nodes(cst.AnnAssign)]
-    targets = (node.target for node in given if isinstance(node, cst.AssignTarget | cst.AnnAssign))
-    return any(
-        is_name(one.attr if isinstance(one, cst.Attribute) else one, name) for one in targets
     )
 
 

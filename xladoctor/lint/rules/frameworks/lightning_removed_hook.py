@@ -19,7 +19,12 @@ from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._called_with import misfits
 from xladoctor.lint.rules._exact import around
-from xladoctor.lint.rules._lightning_gone import assigned_attributes, changed_hooks, gone_attributes
+from xladoctor.lint.rules._lightning_gone import (
+    assigned_attributes,
+    changed_hooks,
+    gone_attributes,
+    is_module_elsewhere,
+)
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._lightning_prepared import prepared_by_one
 
@@ -57,7 +62,7 @@ def lightning_removed_hook(model: FileModel) -> Iterator[Problem]:
         return
     has_old = model.keeps_old("lightning")
     for owner in model.classes:
-        if not is_lightning(model, owner):
+        if not is_lightning(model, owner) and not is_module_elsewhere(model, owner):
             continue
         for name, (new, step) in _HOOKS.items():
             hook = owner.methods.get(name)

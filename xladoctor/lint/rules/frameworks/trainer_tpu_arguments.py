@@ -17,16 +17,19 @@ from xladoctor.lint.rules._checkpointing import made_to_work, meant_for_xla
 from xladoctor.lint.rules._fused import FUSED, fused_by_classes, fused_by_dictionaries, takes_fused
 from xladoctor.lint.rules._given import all_given, argument, given
 from xladoctor.lint.rules._handed_over import is_trainer
+from xladoctor.lint.rules._itself import whose
 from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
 from xladoctor.lint.rules._questions import gone_questions, old_questions
 from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._trainer_gone import (
+    RENAMED,
     gone_arguments,
     gone_attributes,
     gone_elsewhere,
     gone_keys,
     gone_methods,
     ignored_padding,
+    lacks,
     old_methods,
 )
 from xladoctor.lint.rules._training_arguments import OF_NEURON, fields, makes_own
@@ -151,11 +154,6 @@ _SETTINGS = (
 )
 #: What raises on all devices, so it does not matter for which of them a line is.
 _LOST = frozenset(setting.keyword for setting in _SETTINGS if setting.since)
-#: Methods of the Trainer that transformers renamed in 4.0, and what they are called today.
-_OLD_NAMES = {
-    "is_world_master": "is_world_process_zero",
-    "is_local_master": "is_local_process_zero",
-}
 #: Packages whose Trainers and adapters stand on transformers.
 _BESIDE = ("trl", "peft")
 
@@ -259,10 +257,12 @@ def _old_names(model: FileModel) -> Iterator[Problem]:
     """``trainer.is_world_master()``, as transformers called it until 4.0."""
     if model.keeps_old("transformers", "4.0"):
         return
-    for call in model.methods(*_OLD_NAMES):
-        trainer = the_call(model, call.receiver) if call.receiver is not None else None
-        if trainer is not None and is_trainer(model, trainer) and call.method is not None:
-            new = _OLD_NAMES[call.method]
+    for call in model.methods(*RENAMED):
+        asked = call.node.func
+        if not isinstance(asked, cst.Attribute) or whose(model, asked.value) is not None:
+            continue
+        if lacks(model, asked) and call.method is not None:
+            new = RENAMED[call.method]
             yield model.problem(
                 call.node,
                 f"transformers 4 renamed {call.method}: the Trainer raises AttributeError",
