@@ -457,7 +457,7 @@ def test_names_that_the_table_of_lightning_calls_gone_are_gone():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("package", ["transformers", "trl", "peft", "accelerate"])
+@pytest.mark.parametrize("package", ["transformers", "trl", "peft", "accelerate", "optimum.neuron"])
 def test_names_that_the_table_of_hugging_face_calls_lost_are_lost(package):
     table = catalogue.table("huggingface")["lost"]
     named = [name for row in catalogue.table("frameworks")["gone"] for name in row["names"]]
@@ -466,7 +466,7 @@ def test_names_that_the_table_of_hugging_face_calls_lost_are_lost(package):
         assert row["names"] == sorted(set(row["names"])), row
         named += [f"{package}.{name}" for name in row["names"]]
     assert len(set(named)) == len(named)
-    if importlib.util.find_spec(package) is None:
+    if importlib.util.find_spec(package.partition(".")[0]) is None:
         pytest.skip(f"{package} is not installed")
     for row in (row for row in table if row["of"] == package):
         assert not [name for name in row["names"] if _is_there(f"{package}.{name}")], row
@@ -646,6 +646,16 @@ def test_names_that_the_framework_table_calls_distinct_are_gone():
     listed = [(row["of"], name) for row in table["distinct"] for name in row["names"]]
     assert set(listed) <= lost
     assert len(set(listed)) == len(listed)
+
+
+def test_arguments_that_are_refused_are_none_that_are_gone():
+    table = catalogue.table("frameworks")
+    gone = {(row["of"], name) for row in table["argument"] for name in row["names"]}
+    for row in table["refused"]:
+        assert set(row) - {"place", "values", "kept"} == {"of", "names", "raises", "instead"}, row
+        for of in row["of"]:
+            last = of.rpartition(".")[2]
+            assert not [name for name in row["names"] if (f"optimum.{last}", name) in gone], row
 
 
 def test_hooks_that_the_framework_table_calls_gone_are_gone():

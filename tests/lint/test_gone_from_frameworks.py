@@ -513,6 +513,75 @@ def main(args, trainer):
     Trainer(args, AutoModel.from_pretrained("x")).train(model_path="x")
     trainer._log({"all": trainer.is_world_master()})
 """,
+    "what optimum-neuron takes no more, refuses, and has not": """\
+from optimum.neuron import NeuronORPOTrainer  # !XLA905
+from optimum.neuron import NeuronHfArgumentParser, NeuronTrainingArguments
+from optimum.neuron import NeuronTrainer as Trainer
+from optimum.neuron.distributed import lazy_load_for_parallelism  # !XLA905
+from optimum.neuron.models.training import NeuronModelForCausalLM
+
+
+def main(model, rows, metrics, tokenizer):
+    args = NeuronTrainingArguments(  # !XLA905
+        output_dir="out",
+        per_device_train_batch_size=2,
+        eval_strategy="epoch",  # !XLA905
+        optim="adafactor",  # !XLA905
+    )
+    args = args.set_optimizer(name="adamw_torch")  # !XLA801
+    trainer = Trainer(
+        model=model,
+        args=args,
+        train_dataset=rows["train"],
+        eval_dataset=rows["test"],  # !XLA905
+        compute_metrics=metrics,  # !XLA905
+        tokenizer=tokenizer,
+    )
+    trainer.train(resume_from_checkpoint="out/checkpoint-500")  # !XLA905
+    trainer.evaluate()  # !XLA801
+    trainer.save_model("out")
+
+
+def parsed(model, rows):
+    args = NeuronHfArgumentParser(NeuronTrainingArguments).parse_args_into_dataclasses()[0]
+    if args.local_rank in (-1, 0):  # !XLA801
+        print(args.output_dir, args.bf16)
+    return Trainer(model, args, train_dataset=rows)
+""",
+    "what optimum-neuron takes": """\
+from optimum.neuron import NeuronSFTConfig, NeuronSFTTrainer, NeuronTrainer, NeuronTrainingArguments
+
+
+class Own(NeuronTrainer):
+    def __init__(self, *args, rows=None, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.rows = rows
+
+    def keep(self):
+        self._rotate_checkpoints(use_mtime=True, output_dir=self.args.output_dir)
+
+
+def main(model, rows, options):
+    args = NeuronTrainingArguments(
+        "out",
+        per_device_train_batch_size=2,
+        dataloader_drop_last=True,
+        optim="sgd",
+        eval_strategy="no",
+        warmup_ratio=0.1,
+        overwrite_output_dir=True,
+    )
+    trainer = NeuronTrainer(model, args, train_dataset=rows, eval_dataset=None)
+    trainer.train(resume_from_checkpoint=options.resume)
+    print(trainer.state.global_step, args.world_size)
+    settings = NeuronSFTConfig("out", max_length=512, packing=True)
+    return NeuronSFTTrainer(model, settings, train_dataset=rows, processing_class=options.tokenizer)
+
+
+def forward_alone(model):
+    args = NeuronTrainingArguments("out", per_device_train_batch_size=2, do_train=False)
+    return model(args.trn_config)
+""",
     "a class of the program may have them": """\
 import torch_xla
 from transformers import HfArgumentParser, Trainer

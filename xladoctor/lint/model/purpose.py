@@ -44,6 +44,8 @@ TRAIN_TORCH = frozenset({"torch", "torch_xla", "lightning", "pytorch_lightning",
 ELSEWHERE = frozenset({"tensorflow", "jax", "flax", "optax", "haiku", "keras"})
 #: Packages that only run on XLA devices, through torch_xla.
 _PACKAGES_ON_XLA = ("optimum.tpu", "neuronx_distributed", "optimum.neuron")
+#: What of them trains, by its own name: nothing else need be imported.
+_TRAIN_ON_XLA = re.compile(r"optimum\.(neuron|tpu)\.(\w+\.)*\w*(Train|SFT|ORPO)\w*$")
 #: What Lightning's Trainer once told of them.
 _ASKED = frozenset({"use_tpu", "on_tpu"})
 #: What programs take of Accelerate that train with it.
@@ -202,6 +204,8 @@ def frameworks_on_xla(
     Also if it asks how many its Trainer has (``counted``), or has words for TPUs (``said``): beside
     torchax or torch_tpu these are its words.
     """
+    if any(_TRAIN_ON_XLA.match(name) for name in names.imported()):
+        return True
     if not roots & set(_FRAMEWORKS) or ("jax" in roots and not roots & TRAIN_TORCH):
         return False
     if any(

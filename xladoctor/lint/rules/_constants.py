@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, Class, FileModel
 
 #: Parsers that make objects of the classes that they are given, of what the command line says.
-PARSERS = ("transformers.HfArgumentParser", "trl.TrlParser", "trl.H4ArgumentParser")
+PARSERS = (
+    *("transformers.HfArgumentParser", "trl.TrlParser", "trl.H4ArgumentParser"),
+    "optimum.neuron.NeuronHfArgumentParser",
+    "optimum.neuron.hf_argparser.NeuronHfArgumentParser",
+)
 #: What adds the settings of Lightning's Trainer to a program's options, and which count devices.
 _BRINGS = "lightning.pytorch.Trainer.add_argparse_args"
 _TRAINER_BRINGS = frozenset({"devices", "tpu_cores"})

@@ -18,6 +18,7 @@ from xladoctor.lint.rules._distinct import defines, has_it, is_distinct
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._handed_over import extends_trainer, is_trainer
 from xladoctor.lint.rules._itself import whose
+from xladoctor.lint.rules._neuron_trainer import of_neuron
 from xladoctor.lint.rules._parsed_settings import parsed_settings
 from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._tokenized import tokenizes
@@ -119,6 +120,10 @@ def _is_plain(model: FileModel, owner: Class) -> bool:
 def _which(model: FileModel, call: CallSite) -> Iterator[str]:
     """What a call is in the table; a class of the program may take what it likes."""
     package = (call.name or "").partition(".")[0]
+    neuron = of_neuron(model, call)
+    if neuron:
+        yield f"optimum.{neuron}"
+        return
     if package != "transformers":
         yield f"{package}.{call.last}"  # trl.SFTTrainer, however it is imported
     passes_on = call.name in TRAINERS or (is_trainer(model, call) and _passes_all_on(model, call))

@@ -70,7 +70,7 @@ def is_training_arguments(model: FileModel, node: cst.BaseExpression) -> bool:
     if made is not None and (made.name is not None or isinstance(made.target, Class)):
         known: list[cst.BaseExpression | None] = [made.node.func]
     else:
-        known = list(_parsed(model, node)) or [_annotation(model, node)]
+        known = list(parsed_as(model, node)) or [_annotation(model, node)]
     return all(_is_class(model, one) for one in known)
 
 
@@ -101,7 +101,7 @@ def _is_attribute(model: FileModel, node: cst.Attribute) -> bool:
     if itself(model, node.value) is None:
         return False
     kept = [one for one in model.kept_in(node) if not _parses(model, one)]
-    parsed = [*_parsed(model, node)] if len(kept) < len(model.kept_in(node)) or not kept else []
+    parsed = [*parsed_as(model, node)] if len(kept) < len(model.kept_in(node)) or not kept else []
     given = all(isinstance(one, cst.Name) and is_training_arguments(model, one) for one in kept)
     return bool(kept or parsed) and given and all(_is_class(model, one) for one in parsed)
 
@@ -117,7 +117,7 @@ def argument(model: FileModel, node: cst.BaseExpression) -> object:
     if name not in DEFAULTS or not is_training_arguments(model, node.value):
         return NotImplemented
     if made is None or made.method in _PARSES:
-        classes = [*_parsed(model, node.value)]
+        classes = [*parsed_as(model, node.value)]
     else:
         given = given_by_name(model, made)
         if name in given:
@@ -203,7 +203,7 @@ def _annotation(model: FileModel, node: cst.Name) -> cst.BaseExpression | None:
     return None if function is None else function.annotation(node.value)
 
 
-def _parsed(
+def parsed_as(
     model: FileModel, node: cst.Name | cst.Attribute
 ) -> Iterator[cst.BaseExpression | None]:
     """The classes that a name is parsed as: ``model_args, args = parser.parse_json_file(path)``.
@@ -215,9 +215,16 @@ def _parsed(
         assert isinstance(line, cst.Assign)
         for target in (one.target for one in line.targets):
             for place, value, whole in _placed(model, target, line.value):
-                if same_name(value, node):
+                if same_name(value, node) and _is_one_name(model, value, node):
                     known = 0 <= place < len(classes) and _parses(model, whole)
                     yield classes[place] if known else None
+
+
+def _is_one_name(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    """Whether two names that are spelled alike mean one, not those of two functions."""
+    if not isinstance(one, cst.Name) or not isinstance(other, cst.Name):
+        return True
+    return model.bindings(one.value, one) == model.bindings(other.value, other)
 
 
 def _placed(

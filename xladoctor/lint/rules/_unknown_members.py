@@ -13,6 +13,7 @@ from xladoctor.lint.model import OnXla
 from xladoctor.lint.model.dotted import assignments, last_name
 from xladoctor.lint.rules._sources import is_made_in
 from xladoctor.lint.rules._tolerated import tolerated
+from xladoctor.lint.rules._training_arguments import parsed_as
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,7 +90,13 @@ def _is_one(model: FileModel, node: cst.BaseExpression, of: str) -> bool:
         said = function.annotation(node.value) if function is not None else None
         if said is not None and model.name(said) in _spelled(of):
             return True
-    return is_made_in(model, node, _spelled(of))
+    value = model.value(node)
+    if (value.certain and value.type_name in _spelled(of)) or is_made_in(model, node, _spelled(of)):
+        return True
+    parsed = [*parsed_as(model, node)]
+    return bool(parsed) and all(
+        one is not None and model.name(one) in _spelled(of) for one in parsed
+    )
 
 
 def _may_have_more(model: FileModel, of: str) -> bool:

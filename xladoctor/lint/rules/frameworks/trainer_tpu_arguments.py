@@ -19,6 +19,7 @@ from xladoctor.lint.rules._given import all_given, argument, given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._itself import whose
 from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
+from xladoctor.lint.rules._neuron_trainer import refused, uneven
 from xladoctor.lint.rules._questions import gone_questions, old_questions
 from xladoctor.lint.rules._sources import sources, the_call
 from xladoctor.lint.rules._trainer_gone import (
@@ -155,7 +156,7 @@ _SETTINGS = (
 #: What raises on all devices, so it does not matter for which of them a line is.
 _LOST = frozenset(setting.keyword for setting in _SETTINGS if setting.since)
 #: Packages whose Trainers and adapters stand on transformers.
-_BESIDE = ("trl", "peft")
+_BESIDE = ("trl", "peft", "optimum.neuron")
 
 
 @rule("XLA905")
@@ -209,12 +210,14 @@ def _lost(model: FileModel) -> Iterator[Problem]:
         yield from gone_elsewhere(model)
         yield from ignored_padding(model)
         yield from old_methods(model)
+    yield from refused(model)
+    yield from uneven(model)
     yield from misfits(model, "transformers.Trainer", _CALLED_BACK, "the Trainer")
     yield from misfits(model, "transformers.TrainerCallback", TRAINER_CALLBACKS, "the Trainer")
     yield from old_questions(model, "transformers")
     yield from names_gone(model, "transformers")
     for package in _BESIDE:
-        if not model.holds_copy_of(package):
+        if not model.holds_copy_of(package.partition(".")[0]):
             yield from names_gone(model, package)
 
 
