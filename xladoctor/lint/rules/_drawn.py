@@ -14,6 +14,7 @@ from xladoctor.lint.model.knowledge import MODULE_HOLDERS
 from xladoctor.lint.rules._constants import is_required
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._heads import is_weighted, new_head
+from xladoctor.lint.rules._sources import of_parameter
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
@@ -41,7 +42,10 @@ _SAME = frozenset({"to", "train", "eval", "float", "bfloat16", "half", "requires
 
 
 def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cst.Call]:
-    """The calls that make a model that is moved, through names and what wraps a model."""
+    """The calls that make a model that is moved, through names and what wraps a model.
+
+    Also through parameters, where all that callers give is known: ``def train(net): net.to(...)``.
+    """
     waiting = [moved]
     seen: set[cst.BaseExpression] = set()
     while waiting:
@@ -51,6 +55,8 @@ def makers_of(model: FileModel, moved: cst.BaseExpression | None) -> Iterator[cs
         seen.add(node)
         if isinstance(node, cst.Name | cst.Attribute):
             waiting.extend(model.assigned_to(node))
+            if isinstance(node, cst.Name) and model.is_parameter(node):
+                waiting.extend(of_parameter(model, node) or ())
         elif isinstance(node, cst.IfExp):
             waiting += [node.body, node.orelse]
         elif isinstance(node, cst.Call):
@@ -162,12 +168,16 @@ def surely_draws(model: FileModel, node: cst.Call) -> bool:
 
 
 def _by_its_name(model: FileModel, node: cst.Call) -> bool:
-    """``getattr(models, arch)(num_classes=10)``, ``models.__dict__[arch]()`` of torchvision."""
+    """``getattr(models, arch)(num_classes=10)``, ``models.__dict__[arch]()`` of torchvision.
+
+    Also by a name of its own: ``make = models.__dict__[arch]``, ``make(num_classes=10)``.
+    """
+    func = model.assigned_once(node.func) if isinstance(node.func, cst.Name) else node.func
     holder: cst.BaseExpression | None = None
-    if isinstance(node.func, cst.Call) and model.name(node.func.func) == "builtins.getattr":
-        holder = model.call(node.func).argument(0)
-    elif isinstance(node.func, cst.Subscript) and isinstance(node.func.value, cst.Attribute):
-        holder = node.func.value.value if node.func.value.attr.value == "__dict__" else None
+    if isinstance(func, cst.Call) and model.name(func.func) == "builtins.getattr":
+        holder = model.call(func).argument(0)
+    elif isinstance(func, cst.Subscript) and isinstance(func.value, cst.Attribute):
+        holder = func.value.value if func.value.attr.value == "__dict__" else None
     return holder is not None and model.name(holder) == "torchvision.models"
 
 

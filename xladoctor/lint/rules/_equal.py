@@ -13,6 +13,7 @@ from xladoctor.lint.model.dotted import dotted_text, is_name
 from xladoctor.lint.model.knowledge import SPAWNERS
 from xladoctor.lint.rules._cores import differs, is_main, starts_anew
 from xladoctor.lint.rules._exact import GENERATORS, around, assigned, in_order
+from xladoctor.lint.rules._read_again import made_anew
 from xladoctor.lint.rules._seed_options import drawn_by_default, if_asked
 from xladoctor.lint.rules._sources import is_made_in, of_parameter
 from xladoctor.lint.rules._taken_back import taken_back
@@ -202,7 +203,7 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
         return not (words(call.last) & _LOADS_FILE and sometimes(model, call))
     if model.effects.equals(call, Equal.INHERITED):
         # What a core wraps after its start is no other core's.
-        return model.on_every_core(call.node) is None
+        return model.on_every_core(call.node) is None and not made_anew(model, call.node)
     if call.method == "load_state_dict" and call.receiver is not None:
         kind = model.value(call.receiver).kind
         named = words(model.tree.text(call.receiver)) & {"optimizer", "scheduler", "scaler"}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _GIVEN_TO_TRAINERS = frozenset(
     {"train_dataset", "eval_dataset", "data_collator", "compute_metrics", "processing_class"}
 )
+#: Ignite 0.5, distributed/auto.py: it moves a model to XLA devices, and wraps it for others alone.
+_MOVES = ("ignite.distributed.auto_model", "ignite.distributed.auto.auto_model")
 #: Packages with Trainers of their own.
 _OTHER_TRAINERS = ("lightning", "pytorch_lightning", "torch", "flair.", "spacy.", "tokenizers.")
 
@@ -59,7 +61,9 @@ def makers_handed(model: FileModel) -> dict[cst.Call, cst.Call | None]:
     where it is called.
     """
     found: dict[cst.Call, cst.Call | None] = {}
-    for _, given in handed_over(model):
+    moved = [call.argument(0, "model") for call in model.calls(*_MOVES)]
+    given_on = [*(given for _, given in handed_over(model)), *filter(None, moved)]
+    for given in given_on:
         made = [*makers_of(model, given)]
         told = {one: one if surely_draws(model, one) else None for one in made}
         built = [one for one in model.assigned_to(given) if _is_of_program(model, one)]

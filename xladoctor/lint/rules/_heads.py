@@ -10,6 +10,7 @@ from xladoctor import patterns
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._settled import settled
+from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,9 +79,19 @@ def new_head(model: FileModel, call: CallSite) -> cst.CSTNode | None:
         return call.node
     if call.name in _CREATE or _OTHER_CLASSES.search(name):
         classes = call.keywords.get("num_classes")
-        if classes is not None and model.literal(classes) not in _CLASSES:
+        if classes is not None and _of_task(model, classes):
             return call.node
     return next(_replaced(model, call), None)
+
+
+def _of_task(model: FileModel, classes: cst.BaseExpression) -> bool:
+    """Whether a number of classes is no checkpoint's: ``37``, ``len(names)``."""
+    if model.literal(classes) not in _CLASSES:
+        return True
+    made = sources(model, classes) or ()
+    return bool(made) and all(
+        isinstance(one, cst.Call) and model.name(one.func) == "builtins.len" for one in made
+    )
 
 
 def draws_adapters(call: CallSite) -> bool:
@@ -132,7 +143,7 @@ def _replaced(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:
         if reset.receiver is not None and reset.function is call.function:
             classes = reset.argument(0, "num_classes")
             same = model.tree.text(reset.receiver).strip() == kept
-            if same and classes is not None and model.literal(classes) not in _CLASSES:
+            if same and classes is not None and _of_task(model, classes):
                 yield reset.node
 
 

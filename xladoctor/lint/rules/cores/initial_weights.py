@@ -25,6 +25,7 @@ from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._handed_over import makers_handed
 from xladoctor.lint.rules._heads import draws_adapters, new_head
 from xladoctor.lint.rules._loaded_alone import SENDS, loaded_alone
+from xladoctor.lint.rules._read_again import made_anew
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
     if any(sure for sure, _ in alone) or equal_weights(model):
         return
     seeds = list(seeded(model))
+    told: set[cst.CSTNode] = set()
     for call in model.calls():
         made = (
             (makes_model(model, call) and not _told_by_callers(model, call))
@@ -65,6 +67,17 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             or _made_elsewhere(model, call, seeds, handed)
             or call.node in handed.values()
         )
+        top = None if made else _made_at_the_top(model, call, seeds)
+        if top is not None and (entry := every_core(model, call.node, in_turn=True)) is not None:
+            yield model.problem(
+                call.node,
+                "each spawned process reads the file again and draws random weights of its own at "
+                "the top of it; gradients are averaged, weights never",
+                suggestion=SENDS,
+                related=[model.place(top, "the model is made here"), *entry_places(model, entry)],
+                fix=_fix(model, call),
+            )
+            continue
         late = None if made else _made_before_the_seed(model, call, seeds)
         if late is not None and (entry := every_core(model, late.node, in_turn=True)) is not None:
             yield model.problem(
@@ -82,20 +95,35 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             continue
         if _only_evaluates(model, entry):
             continue
-        makers = makers_of(model, call.receiver) if call.method == "to" else (call.node,)
+        makers = [*makers_of(model, call.receiver)] if call.method == "to" else [call.node]
         heads = (new_head(model, model.call(maker)) for maker in makers)
         head = next((node for node in heads if node is not None and model.is_here(node)), None)
         drawn = _what_is_drawn(model, head)
         if seed is None and is_forked(model, entry):
             drawn += " (forked processes draw alike, but the two cores of one on TPU v2 and v3 not)"
+        at = _handed_in(model, call, makers) if head is None else head
+        if at in told:
+            continue
+        told.add(at)
         yield model.problem(
-            call.node if head is None else head,
+            at,
             f"{drawn}; gradients are averaged, weights never, so the cores train different models "
             "from the first step on",
             suggestion=SENDS,
             related=entry_places(model, entry),
             fix=_fix(model, call) if every_core(model, call.node) is not None else None,
         )
+
+
+def _handed_in(model: FileModel, call: CallSite, makers: list[cst.Call]) -> cst.CSTNode:
+    """Where a model is told that is drawn: where it is moved, or made and handed to what moves it.
+
+    ``train(Net(64))``, of ``def train(net): net.to(device)``.
+    """
+    moved = call.receiver if call.method == "to" else None
+    if not isinstance(moved, cst.Name) or not model.is_parameter(moved) or len(makers) != 1:
+        return call.node
+    return makers[0] if model.is_here(makers[0]) else call.node
 
 
 def _what_is_drawn(model: FileModel, head: cst.CSTNode | None) -> str:
@@ -218,6 +246,24 @@ def _made_before_the_seed(model: FileModel, call: CallSite, seeds: list[Seed]) -
     alike = [seed for seed in seeds if not seed.apart]
     late = bool(alike) and all(_runs_after(model, made, seed.call) for seed in alike)
     return made if late else None
+
+
+def _made_at_the_top(model: FileModel, call: CallSite, seeds: list[Seed]) -> cst.Call | None:
+    """``NET = xmp.MpModelWrapper(Net())`` at the top of a file that new processes read again."""
+    value, moved = model.value(call.node), call.receiver
+    if call.method != "to" or value.kind is not Kind.MODEL or not value.on_device:
+        return None
+    if isinstance(moved, cst.Name) and model.is_parameter(moved):
+        return None  # ``xmp.spawn(train, args=(NET,))`` sends it to them
+    makers = [*makers_of(model, moved)]
+    own = all(
+        made_anew(model, maker)
+        and (surely_draws(model, maker) or makes_model(model, model.call(maker)))
+        and ((seed := last_seed(model, model.call(maker), seeds)) is None or seed.apart)
+        and not _loaded_then(model, model.call(maker))
+        for maker in makers
+    )
+    return makers[0] if makers and own and _is_trained(model, call) else None
 
 
 def _runs_after(model: FileModel, made: CallSite, later: CallSite, depth: int = 3) -> bool:
