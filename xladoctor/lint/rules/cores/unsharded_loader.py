@@ -10,7 +10,7 @@ from xladoctor.lint.model import Class, Function, Kind, LoopKind, walk
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
+from xladoctor.lint.rules._cores import differs, entry_places, every_core, tells_core
 from xladoctor.lint.rules._fabric import feeds_itself
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
@@ -37,7 +37,13 @@ _SHARDING_WORDS = ("shard", "split_dataset_by_node", "split_by_node", "distribut
 _OTHERS = ("timm.data.create_loader", "timm.data.loader.create_loader")
 
 #: Words in a class that streams: of what shares samples out, or draws them.
-_SHARES = SHARES | {"index", "idx", "randn", "samples", "env"}
+_SHARES = (SHARES | {"randn", "env"}) - {"shuffle", "shuffled", "seed", "generator"}
+#: Parameters that may be the number of a core, if somebody gives them to such a class.
+_NUMBERS = frozenset({"index", "idx"})
+#: What shows something, and what names the device that a process has: neither shares data out.
+_SHOWS = frozenset({"builtins.print", "torch_xla.core.xla_model.master_print"})
+_LOGS = frozenset({"debug", "info", "warning"})
+_DEVICES = frozenset({"torch_xla.core.xla_model.xla_device", "torch_xla.device"})
 #: How many assignments before a loader its samples may be shared out.
 _DEEP = 3
 
@@ -66,7 +72,8 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
         over = loops_over(model, call) or dict.fromkeys(given)
         loops = [loop for loop in over if loop.kind is not LoopKind.OTHER]
         entry = _entry(model, call, loops)
-        if entry is None or all(model.master_only(loop.node) is not None for loop in loops):
+        alone = (model.master_only(loop.node) is not None for loop in loops)
+        if entry is None or (loops and all(alone)):
             continue  # only the master goes over it, and that is XLA418's to tell
         training = any(loop.kind is LoopKind.STEP for loop in loops)
         training = training and not says_evaluation(model, call.node)
@@ -163,8 +170,22 @@ def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:
         entry = every_core(model, node)
         if entry is not None:
             # A loader that no loop of the file uses may be for anything.
-            return entry if loops else None
+            return entry if loops or _feeds_device(model, call) else None
     return None
+
+
+def _feeds_device(model: FileModel, call: CallSite) -> bool:
+    """``pl.MpDeviceLoader(loader, device)``, whoever goes over that to train then."""
+    if says_evaluation(model, call.node):
+        return False  # the master alone may
+    name = bound_name(model, call.node)
+    return any(
+        other.function is call.function
+        and model.value(other.node).kind is Kind.DEVICE_LOADER
+        and (first := other.argument(0, "loader")) is not None
+        and (first is call.node or model.tree.text(first).strip().lower() == name)
+        for other in model.calls()
+    )
 
 
 def _sampler_shares(model: FileModel, call: CallSite) -> bool:
@@ -241,8 +262,24 @@ def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 def _made_of_a_part(model: FileModel, node: cst.CSTNode) -> bool:
     """``self.part(files).shuffle()``, where ``part`` asks for the core's number."""
     return any(
-        isinstance(call.target, Function) and asks_for_core(model, call.target.node)
+        isinstance(call.target, Function) and _takes_core(model, call.target.node)
         for call in model.calls_in(node)
+    )
+
+
+def _takes_core(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether code asks for the core's number, not to show it, nor for the device alone."""
+    home = model.file_with(node)
+    calls = home.calls_in(node)
+    shown = {
+        part
+        for call in calls
+        if call.name in _SHOWS or (call.name is None and call.method in _LOGS)
+        for part in walk(call.node)
+    }
+    return any(
+        tells_core(home, call.node) and call.name not in _DEVICES and call.node not in shown
+        for call in calls
     )
 
 
@@ -254,6 +291,8 @@ def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:
         return value.kind is Kind.LOADER
     bases = {model.name(base) or "" for base in cls.bases}
     if not any(base.endswith("IterableDataset") for base in bases):
-        return asks_for_core(model, cls.node)
+        return _takes_core(model, cls.node)
     # What streams may share out by any word for it, or draw what it gives.
-    return len(bases) > 1 or says_any([cls.node], _SHARES)
+    maker = cls.methods.get("__init__")
+    numbered = maker is not None and not _NUMBERS.isdisjoint(maker.parameters)
+    return len(bases) > 1 or numbered or says_any([cls.node], _SHARES)
