@@ -14,6 +14,7 @@ __all__ = [
     "EAGER",
     "OPTIMIZER_STEP",
     "REDUCE",
+    "by_scaler",
     "compiles",
     "makes_optimizer",
     "reduces_gradients",
@@ -39,6 +40,8 @@ _COMPILES = (
     "torch_xla.step",
     "torch.compile",
 )
+#: Methods of gradient scalers that get the optimizer.
+_BY_SCALER = frozenset({"step", "unscale_"})
 #: Names of wrappers that reduce gradients (or shard them) in the backward pass.
 _REDUCERS = (
     "torch.nn.parallel.DistributedDataParallel",
@@ -88,6 +91,21 @@ def steps_optimizer(model: FileModel, call: CallSite) -> bool:
     return call.name is None and any(
         event.effect is Effect.OPTIMIZER_STEP for event in model.effects.by_call(call)
     )
+
+
+def by_scaler(model: FileModel, call: CallSite) -> bool:
+    """``scaler.step(optimizer)`` and ``scaler.unscale_(optimizer)`` of a gradient scaler.
+
+    The first takes the step: always where it is off, and unless a gradient overflowed where it is
+    on. Neither ends the graph.
+    """
+    if call.method not in _BY_SCALER or call.receiver is None or call.target is not None:
+        return False
+    given = call.argument(0, "optimizer")
+    if given is None or model.value(given).kind is not Kind.OPTIMIZER:
+        return False
+    of = (model.value(call.receiver).type_name or "").rpartition(".")[2]
+    return of == "GradScaler" or "scaler" in model.tree.text(call.receiver).lower()
 
 
 def _all_names(model: FileModel) -> Iterator[str | None]:

@@ -29,7 +29,7 @@ from xladoctor.lint.rules._formatting import FORMATTING, formats
 from xladoctor.lint.rules._generators import hands_on_device_loader, makes_its_own
 from xladoctor.lint.rules._pending import PASSIVE
 from xladoctor.lint.rules._piled import piled_up
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, compiles, takes_step
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, by_scaler, compiles, takes_step
 from xladoctor.lint.rules._reads import loop_place
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ def no_step_boundary(model: FileModel) -> Iterator[Problem]:
 def _over_batches(model: FileModel) -> Iterator[Problem]:
     acting = _acting(model)
     fed = _evaluating(model)
+    told: set[cst.CSTNode] = set()
     for loop in model.loops:
         # Within ``enumerate`` and a progress bar too, what nobody has read is not known.
         by_hand = loop.kind is LoopKind.STEP and (
@@ -78,7 +79,7 @@ def _over_batches(model: FileModel) -> Iterator[Problem]:
             continue
         if by_hand:
             if _is_fed(model, loop, loop.node in acting) and not _may_end_in(model, calls):
-                yield from _training(model, loop, calls)
+                yield from _training(model, loop, calls, told)
             continue
         own = loop.node in fed or makes_its_own(model, loop)
         if _may_be_device_loader(model, loop) or not (own or is_known(loop.iterates)):
@@ -86,7 +87,7 @@ def _over_batches(model: FileModel) -> Iterator[Problem]:
         if loop.iterates.kind is not Kind.LOADER and _ended_outside(model, loop):
             continue
         if loop.kind is LoopKind.STEP:
-            yield from _training(model, loop, calls)
+            yield from _training(model, loop, calls, told)
         elif loop.kind is LoopKind.EVAL and (
             own or loop.iterates.kind is Kind.LOADER or moved_by_hand(model, loop) is not None
         ):
@@ -135,13 +136,14 @@ def _is_fed(model: FileModel, loop: Loop, acts: bool) -> bool:
     )
 
 
-def _training(model: FileModel, loop: Loop, calls: Sequence[CallSite]) -> Iterator[Problem]:
-    step = next(
-        (c for c in calls if takes_step(model, c)),
-        None,
-    )
-    if step is None:
-        return
+def _training(
+    model: FileModel, loop: Loop, calls: Sequence[CallSite], told: set[cst.CSTNode]
+) -> Iterator[Problem]:
+    scaled = (c for c in calls if c.method == "step" and by_scaler(model, c))
+    step = next((c for c in calls if takes_step(model, c)), None) or next(scaled, None)
+    if step is None or step.node in told:
+        return  # of two loops around one step the outer one is told
+    told.add(step.node)
     if step.name == OPTIMIZER_STEP:
         fix = model.fix(
             "Give barrier=True", model.add_argument(step.node, "barrier=True"), safe=False
@@ -322,6 +324,8 @@ def _ends(model: FileModel, loop: Loop) -> bool:
 def _may_end_in(model: FileModel, calls: Sequence[CallSite]) -> bool:
     """Whether something that nobody has read is given the optimizer, or ends steps by its name."""
     for call in calls:
+        if by_scaler(model, call):
+            continue
         if may_end(model, call):
             return True
         given = [argument.value for argument in call.node.args]
