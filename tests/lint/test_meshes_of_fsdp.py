@@ -86,3 +86,22 @@ def test_what_has_the_same_name_is_left_alone():
         return FSDPv2(net.to(xm.xla_device()), mesh)
     """
     assert "XLA803" not in codes(text)
+
+
+@pytest.mark.parametrize("made", ["FSDPv2(net)", "FSDPv2(net, auto_wrap_policy=policy)"])
+def test_fsdp_without_any_mesh_raises(made):
+    found_here, wanted = told(FITS, f"return {made}  # !XLA444")
+    assert found_here == wanted
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "xs.set_global_mesh(mesh)\n    return FSDPv2(net)",
+        "setup_mesh(count)\n    return FSDPv2(net)",
+        "args.engine.initialize(mesh)\n    return FSDPv2(net)",
+        "return FSDPv2(net, **args)",
+    ],
+)
+def test_somebody_may_set_a_mesh_for_all(lines):
+    assert told(FITS, lines)[0] == set()

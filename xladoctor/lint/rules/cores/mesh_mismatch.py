@@ -19,6 +19,7 @@ from xladoctor.lint.rules._spmd import (
     product,
     shape_of,
 )
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,9 @@ _GLOBAL = (
     "torch_xla.distributed.spmd.xla_sharding.set_global_mesh",
     "torch_xla.experimental.xla_sharding.set_global_mesh",
 )
+
+#: Words of functions that nobody has read and that may set it.
+_MAY_SET = frozenset({"mesh", "setup", "init", "initialize", "spmd", "shard", "sharding"})
 
 
 @rule("XLA444")
@@ -55,6 +59,12 @@ def mesh_mismatch(model: FileModel) -> Iterator[Problem]:
         )
     for call in model.calls(*FSDP):
         mesh = call.argument(1, "mesh") or _of_all(model)
+        if mesh is None and not call.has_star and _has_no_mesh(model):
+            yield model.problem(
+                call.node,
+                "FSDPv2 gets no mesh here, and nothing sets one for all: it raises ValueError",
+                suggestion="xs.set_global_mesh(mesh) before it, or give it mesh=mesh",
+            )
         axes = axes_of(model, mesh)
         if axes is not None and _FSDP_AXIS not in axes:
             yield model.problem(
@@ -70,6 +80,23 @@ def _of_all(model: FileModel) -> cst.BaseExpression | None:
     """The mesh that ``xs.set_global_mesh(mesh)`` makes the one of all that name none."""
     given = [call.argument(0, "mesh") for call in model.calls(*_GLOBAL)]
     return given[0] if len(given) == 1 else None
+
+
+def _has_no_mesh(model: FileModel) -> bool:
+    """Whether nothing in the program may set a mesh for all, as far as it was read.
+
+    A function of another file may, if its name speaks of meshes or of setting something up.
+    """
+    calls = [call for part in (model, *model.linked) for call in part.calls()]
+    return not any(
+        call.name in _GLOBAL
+        or (
+            call.target is None
+            and not (call.name or "").startswith(("torch.", "torch_xla.", "builtins."))
+            and words(call.last) & _MAY_SET
+        )
+        for call in calls
+    )
 
 
 def _mesh(model: FileModel, call: CallSite) -> Iterator[Problem]:
