@@ -123,7 +123,7 @@ def _method(model: FileModel, call: CallSite, table: str) -> dict[str, Any] | No
     if call.name is not None or call.receiver is None:
         return None
     for row in _by("methods", table).get(call.method or "", ()):
-        if "over" in row and not _holds(model, call, row):
+        if not _holds(model, call, row):
             continue
         if model.value(call.receiver).is_device_tensor and not _sized(call):
             return row
@@ -182,6 +182,12 @@ def _holds(model: FileModel, call: CallSite, row: dict[str, Any]) -> bool:
             return False
     unless: dict[str, object] = row.get("unless", {})
     return not any(
-        given is not None and model.literal(given) == value
+        given is not None and (model.literal(given) == value or _named(model, given, value))
         for given, value in ((call.keywords.get(key), value) for key, value in unless.items())
     )
+
+
+def _named(model: FileModel, given: cst.BaseExpression, value: object) -> bool:
+    """``InterpolationMode.NEAREST``: a member of an enumeration, by its name."""
+    name = model.name(given) or ""
+    return isinstance(value, str) and "." in name and name.rpartition(".")[2] == value
