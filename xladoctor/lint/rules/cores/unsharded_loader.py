@@ -71,7 +71,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
         given = (loop for loop, _ in loops_by_callers(model, call))
         over = loops_over(model, call) or dict.fromkeys(given)
         loops = [loop for loop in over if loop.kind is not LoopKind.OTHER]
-        entry = _entry(model, call, loops)
+        entry = _entry(model, call, loops, known=bool(over))
         alone = (model.master_only(loop.node) is not None for loop in loops)
         if entry is None or (loops and all(alone)):
             continue  # only the master goes over it, and that is XLA418's to tell
@@ -165,12 +165,12 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     return model.fix("Share the samples out", *edits, [*imports], safe=False)
 
 
-def _entry(model: FileModel, call: CallSite, loops: list[Loop]) -> Entry | None:
+def _entry(model: FileModel, call: CallSite, loops: list[Loop], *, known: bool) -> Entry | None:
     for node in (call.node, *(loop.node for loop in loops)):
         entry = every_core(model, node)
         if entry is not None:
             # A loader that no loop of the file uses may be for anything.
-            return entry if loops or _feeds_device(model, call) else None
+            return entry if loops or (not known and _feeds_device(model, call)) else None
     return None
 
 
