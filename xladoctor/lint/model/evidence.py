@@ -104,9 +104,7 @@ class Evidence:
 
         Whatever the default says (``device="cuda"``): no other device has such a loader.
         """
-        owner = home.owner if isinstance(home, Function) else None
-        place = owner if owner is not None and text.startswith("self.") else home
-        return self._devices.get((place, text))
+        return self._devices.get((_holder_of(home, text), text))
 
     def takes_steps(self, module: cst.Module) -> bool:
         """Whether a module takes steps on the device itself."""
@@ -143,9 +141,7 @@ class Evidence:
                 continue
             home = self._home(call)
             for text in _devices_in(call, 0 if method == _OF_PARALLEL else 1):
-                owner = home.owner if isinstance(home, Function) else None
-                place = owner if owner is not None and text.startswith("self.") else home
-                found.setdefault((place, text), call)
+                found.setdefault((_holder_of(home, text), text), call)
         return found
 
     @functools.cached_property
@@ -304,3 +300,10 @@ def _to_host(call: cst.Call) -> bool:
     """``out.to("cpu")``: a read of a tensor, done for nothing but its wait."""
     given = call.args[0].value if call.args else None
     return isinstance(given, cst.SimpleString) and string(given) == "cpu"
+
+
+def _holder_of(home: Home, text: str) -> Home | Class:
+    """Whose ``self.device`` it is: the class's, also in a function within one of its methods."""
+    if not isinstance(home, Function) or not text.startswith("self."):
+        return home
+    return next((one.owner for one in home.around if one.owner is not None), home)
