@@ -11,7 +11,13 @@ from xladoctor.lint.model.conditions import compared
 from xladoctor.lint.model.dotted import is_name, text_of
 from xladoctor.lint.model.parts import index_of, names_bound
 from xladoctor.lint.rules._exact import given_last, same_name
-from xladoctor.lint.rules._fixed import by_constructor, is_fixed, is_of_shape, is_setting
+from xladoctor.lint.rules._fixed import (
+    by_constructor,
+    is_fixed,
+    is_item_of_settings,
+    is_of_shape,
+    is_setting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,6 +72,8 @@ def _is_constant(
         return made is None or is_of_shape(made)
     if isinstance(node, cst.Attribute) and is_setting(node):
         return True
+    if isinstance(node, cst.Subscript) and is_item_of_settings(node):
+        return True
     if isinstance(node, cst.Name) and _is_size(model, node):
         return True
     parts = list(_parts(model, node))
@@ -87,6 +95,13 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.BaseExpre
                 yield element.slice.value
     elif isinstance(node, cst.List | cst.Tuple):  # ``torch.cat([torch.zeros(n), torch.ones(n)])``
         yield from (element.value for element in node.elements)
+    elif isinstance(node, cst.ListComp):  # ``[torch.arange(n) for _ in range(2)]``
+        over = node.for_in
+        turn = names_bound(over.target)
+        same = isinstance(over.iter, cst.Call) and _is_range(model, over.iter)
+        uses = {part.value for part in walk(node.elt) if isinstance(part, cst.Name)}
+        if same and over.inner_for_in is None and uses.isdisjoint(turn):
+            yield node.elt
     elif isinstance(node, cst.Name):
         last = given_last(model, node)
         # What is not known is a way round that ends at the depth.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.dotted import dotted_text, text_of
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules._sources import of_parameter
 from xladoctor.lint.words import SETTINGS_WORDS
 
@@ -37,7 +39,8 @@ def is_fixed(model: FileModel, node: cst.BaseExpression, depth: int = _DEPTH) ->
     if isinstance(node, cst.Attribute):
         return is_setting(node) or bool(by_constructor(model, node))
     if isinstance(node, cst.Subscript):
-        return isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape"
+        shape = isinstance(node.value, cst.Attribute) and node.value.attr.value == "shape"
+        return shape or is_item_of_settings(node)
     if isinstance(node, cst.Call):
         call = model.call(node)
         if is_of_shape(call):
@@ -60,6 +63,17 @@ def is_setting(node: cst.Attribute) -> bool:
     """``self.hparams.atoms``, ``config.model.width``."""
     text = dotted_text(node)
     return text is not None and not SETTINGS_WORDS.isdisjoint(text.lower().split(".")[:-1])
+
+
+def is_item_of_settings(node: cst.Subscript) -> bool:
+    """``FLAGS["batch_size"]``, ``config["model"]["width"]``."""
+    held: cst.BaseExpression = node
+    while isinstance(held, cst.Subscript):
+        if text_of(index_of(held)) is None:
+            return False
+        held = held.value
+    text = dotted_text(held)
+    return text is not None and not SETTINGS_WORDS.isdisjoint(re.split(r"[._]", text.lower()))
 
 
 def _all(model: FileModel, nodes: Sequence[cst.BaseExpression], depth: int) -> bool:
