@@ -143,7 +143,7 @@ def _is_alike(model: FileModel, call: CallSite) -> bool:
     """Whether a seed makes all cores draw the same, as far as anybody can know.
 
     Of NumPy's and Python's numbers any call that seeds by its name is believed to, but for those
-    that seed others alone.
+    that seed others alone, or each core by a number of its own.
     """
     name = call.name or ""
     if name.startswith("torch."):
@@ -153,7 +153,9 @@ def _is_alike(model: FileModel, call: CallSite) -> bool:
         return any(not one.apart for one in seeded(model))
     drawn = "random." if name in _SHUFFLES and name.startswith("random.") else "numpy."
     return any(
-        bool(words(one.last) & _SEEDS) and _seeds(one) in {drawn, None}
+        bool(words(one.last) & _SEEDS)
+        and _seeds(one) in {drawn, None}
+        and not any(differs(part, given.value) for given in one.node.args)
         for part in (model, *model.linked)
         for one in part.calls()
     )
