@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Words in the names of functions that evaluate a model.
 _EVALUATES = frozenset({"eval", "evaluate", "evaluation", "validate", "validation"})
+#: Pictures that are shown of a model, rather than batches that it is judged by.
+_FEW = 16
 #: What draws the next token of a text.
 _DRAWS = frozenset({"torch.multinomial", "torch.distributions.Categorical"})
 
@@ -85,10 +87,26 @@ def _evaluates(model: FileModel, call: CallSite) -> Loop | None:
 
 
 def _goes_over_data(model: FileModel, loop: Loop) -> bool:
-    """Whether a loop evaluates batches; one that writes a sample, token by token, has none."""
-    if loop.kind is not LoopKind.EVAL or loop.implicit:
+    """Whether a loop evaluates batches; one that writes a sample, token by token, has none.
+
+    Nor has one that shows a few of them: ``for i in range(min(6, len(data)))``.
+    """
+    if loop.kind is not LoopKind.EVAL or loop.implicit or _is_short(model, loop):
         return False
     return not any(
         isinstance(part, cst.Call) and model.name(part.func) in _DRAWS
         for part in walk(loop.node, into_functions=False)
     )
+
+
+def _is_short(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop counts to a small number that is written down, or to less."""
+    over = loop.node.iter if isinstance(loop.node, cst.For) else None
+    if not isinstance(over, cst.Call) or model.name(over.func) != "builtins.range":
+        return False
+    end = over.args[-1].value if len(over.args) in {1, 2} else None
+    ends = [end] if end is not None else []
+    if isinstance(end, cst.Call) and model.name(end.func) == "builtins.min":
+        ends = [one.value for one in end.args]
+    numbers = (model.literal(one) for one in ends)
+    return any(isinstance(number, int) and number <= _FEW for number in numbers)
