@@ -301,6 +301,104 @@ net = nn.Linear(8, 2).to(device)
 adam = torch.optim.Adam(net.parameters())
 train(net, DataLoader(torch.load("rows.pt"), batch_size=8), adam, device)
 """,
+    "XLA604: a function within a method knows the object's device": """\
+HEAD
+class Painter:
+    def __init__(self, adam, steps=100, device="cuda"):
+        self.adam, self.steps, self.device = adam, steps, device
+    def times(self, count):
+        return torch.randint(low=1, high=self.steps, size=(count,))
+    def paint(self, net, rows, epochs):
+        def one_epoch(net, fed):
+            for x in fed:
+                self.adam.zero_grad()
+                t = self.times(len(x)).to(self.device)  # !XLA604
+                net(x, t).mean().backward()
+                xm.optimizer_step(self.adam)
+        for epoch in range(epochs):
+            fed = pl.ParallelLoader(rows, [self.device])
+            one_epoch(net, fed.per_device_loader(self.device))
+""",
+    "XLA604: which views are of one picture": """\
+HEAD
+def contrast(features, device):
+    views = torch.cat([torch.arange(FLAGS["rows"]) for _ in range(2)], dim=0)
+    same = (views.unsqueeze(0) == views.unsqueeze(1)).float()
+    same = same.to(device)  # !XLA604
+    return (features @ features.T * same).mean()
+def run(index, net, loader):
+    device = xm.xla_device()
+    net = net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x in pl.MpDeviceLoader(loader, device):
+        adam.zero_grad()
+        contrast(net(x), device).backward()
+        xm.optimizer_step(adam)
+FLAGS = {"rows": 64}
+xmp.spawn(run, args=(None, None))
+""",
+    "XLA604: which views are of one picture, by the batch": """\
+HEAD
+def contrast(features, views, device):
+    same = torch.cat([torch.tensor(one) for one in views])
+    same = same.to(device)
+    return (features * same).mean()
+def run(index, net, loader):
+    device = xm.xla_device()
+    net = net.to(device)
+    adam = torch.optim.Adam(net.parameters())
+    for x, views in pl.MpDeviceLoader(loader, device):
+        adam.zero_grad()
+        contrast(net(x), views, device).backward()
+        xm.optimizer_step(adam)
+xmp.spawn(run, args=(None, None))
+""",
+    "XLA448: each core seeds by its number": """\
+HEAD
+import numpy as np
+from sklearn.model_selection import train_test_split
+def run(index, rows):
+    np.random.seed(7 + index)
+    train, test = train_test_split(rows, test_size=0.1)  # !XLA448
+    xm.rendezvous("split")
+xmp.spawn(run, args=(None,))
+""",
+    "XLA448: all cores seed alike": """\
+HEAD
+import numpy as np
+from sklearn.model_selection import train_test_split
+def run(index, rows):
+    np.random.seed(7)
+    train, test = train_test_split(rows, test_size=0.1)
+    xm.rendezvous("split")
+xmp.spawn(run, args=(None,))
+""",
+    "XLA418: the master shows a few": """\
+HEAD
+def show(net, data, device):
+    net.eval()
+    for i in range(min(6, len(data))):
+        x, _ = data[i]
+        with torch.no_grad():
+            y = net(x.unsqueeze(0).to(device))
+        print(y.cpu())
+def judge(net, data, device):
+    net.eval()
+    for i in range(len(data)):
+        x, _ = data[i]
+        with torch.no_grad():
+            y = net(x.unsqueeze(0).to(device))
+        print(y.cpu())
+def run(index, net, loader, data):
+    device = xm.xla_device()
+    net = net.to(device)
+STEPS
+    if index == 0:
+        show(net, data, device)
+    if index == 0:  # !XLA418
+        judge(net, data, device)
+xmp.spawn(run, args=(None, None, None))
+""",
     "XLA501: torchvision smooths what it resizes": """\
 HEAD
 from torchvision import transforms
