@@ -132,6 +132,8 @@ class Entries:
                 name, place = self._names.resolve(call.args[0].value) or "", 1
             if name in know.SPAWNERS:
                 target = given(call, place, know.SPAWNERS[name])
+                if isinstance(target, cst.Call):  # ``xmp.spawn(run())``: meant for the cores, too
+                    target = target.func
                 found[call] = self._flow.value(target).function if target is not None else None
         return found
 

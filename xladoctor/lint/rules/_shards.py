@@ -35,6 +35,8 @@ _COMPUTE = (
     "pandas.", "itertools.", "collections.", "functools.", "copy.", "json.", "transformers.",
     "seqeval.", "nltk.", "sacrebleu.", "einops.",
 )  # fmt: skip
+#: Words of functions of other files that score what they are given.
+_SCORES = frozenset({"metric", "metrics", "score", "scores", "accuracy", "auc", "f1", "map", "iou"})
 #: Objects that keep what each process gives them, and answer for that process alone, unless they
 #: are told how many there are.
 _METRICS = frozenset({"evaluate.load", "evaluate.combine", "datasets.load_metric"})
@@ -343,7 +345,7 @@ class _Question:
         if words(call.last) & _TOGETHER and not picks(model, call):
             return False
         if call.name is not None:
-            return call.name.startswith(_COMPUTE)
+            return call.name.startswith(_COMPUTE) or bool(words(call.last) & _SCORES)
         if isinstance(target, Class) or model.value(func).kind in _RUNS:
             return True
         if isinstance(func, cst.Name):  # ``criterion(out, y)``, which somebody gives

@@ -11,7 +11,12 @@ from xladoctor.lint.model import Function, children
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.frameworks import LIGHTNING_EVALS
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import CoresOfTrainer, entry_places, trainer_of_cores
+from xladoctor.lint.rules._cores import (
+    CoresOfTrainer,
+    entry_places,
+    says_core,
+    trainer_of_cores,
+)
 from xladoctor.lint.rules._given_names import GivenNames
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._lightning import logged_by_each_core
@@ -28,6 +33,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
 
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
+#: Calls that print, or write a file.
+_WRITES = frozenset(
+    {*("builtins.print", "tqdm.tqdm.write", "pprint.pprint", "rich.print"), "json.dump"}
+)
 #: Calls that keep or show what the master core has.
 _TELLS = (
     "builtins.print", _MASTER_PRINT, "torch.save", "wandb.log", "logging.info", "json.dump",
@@ -56,7 +65,10 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
     shards = Shards(model, names, ShardedLoaders(model, names, evaluations))
     for call, alone in _tellers(model, shards):
         entry = model.on_every_core(call.node)
-        if entry is None or not (alone or _alone(model, call)):
+        if entry is None:
+            continue
+        alone = alone or _alone(model, call)
+        if not alone and _is_of_each(model, call):
             continue
         told = _metric(model, call, shards)
         if told is None:
@@ -68,7 +80,11 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
         yield model.problem(
             call.node,
             f"{snippet(model, metric)} was computed from this core's shard of the evaluation data: "
-            "what the master core reports is the metric of one shard",
+            + (
+                "what the master core reports is the metric of one shard"
+                if alone
+                else "each core reports the metric of its own shard as that of the whole"
+            ),
             suggestion="bring it together first, on all cores: "
             + (
                 "accelerator.gather_for_metrics((predictions, labels)), for each batch"
@@ -123,6 +139,18 @@ def _alone(model: FileModel, call: CallSite) -> bool:
     if call.name == _MASTER_PRINT or model.master_only(call.node) is not None:
         return True
     return is_accelerator(model, call) or _is_logger_of_accelerate(model, call)
+
+
+def _is_of_each(model: FileModel, call: CallSite) -> bool:
+    """Whether what every core tells is meant to be its own: it says of which core it is.
+
+    Of what is printed or written, that every core does so is another matter (XLA401, XLA406),
+    unless a condition chooses the core.
+    """
+    if says_core(model, [argument.value for argument in call.node.args]):
+        return True
+    written = call.name in _WRITES or (call.name is None and call.method == "write")
+    return written and model.core_guard(call.node) is None
 
 
 def _is_logger_of_accelerate(model: FileModel, call: CallSite) -> bool:
