@@ -72,4 +72,42 @@ def meant(
         made = tree.assigned_once(test)
         if made is not None and type(made) in _CONDITIONS:
             return meant(tree, made, when=when, depth=depth - 1)
+        flag = _flag(tree, test)
+        if flag is not None:
+            return meant(tree, flag[0], when=when is flag[1], depth=depth - 1)
     return test, when
+
+
+def _flag(tree: Tree, name: cst.Name) -> tuple[cst.BaseExpression, bool] | None:
+    """The condition that sets a flag, and what to: ``talks = False``, ``if c: talks = True``.
+
+    Set before that in the same block, or under ``else``, to the opposite, and nowhere else.
+    """
+    bindings = tree.bindings(name)
+    if len(bindings) != 2 or any(one.kind != "assign" for one in bindings):
+        return None
+    first, last = (tree.statement(one.node) for one in bindings)
+    values = [_truth(one.node) for one in bindings]
+    if first is None or last is None or None in values or values[0] is values[1]:
+        return None
+    choice = _parent(tree, last.block)
+    if isinstance(choice, cst.Else):  # ``if c: talks = True``, ``else: talks = False``
+        choice = _parent(tree, choice)
+        if isinstance(choice, cst.If) and choice.body is first.block:
+            return choice.test, values[0] is True
+        return None
+    if not isinstance(choice, cst.If) or choice.body is not last.block:
+        return None
+    around = tree.statement(choice)
+    if around is None or around.node is not choice or choice.orelse is not None:
+        return None
+    before = around.block is first.block and first.index < around.index
+    return (choice.test, values[1] is True) if before else None
+
+
+def _parent(tree: Tree, node: cst.CSTNode) -> cst.CSTNode | None:
+    return next(iter(tree.ancestors(node)), None)
+
+
+def _truth(node: cst.CSTNode) -> bool | None:
+    return next((one for one in (True, False) if is_name(node, str(one))), None)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.apart import alone
 from xladoctor.lint.model.booleans import MASTERS
 from xladoctor.lint.model.conditions import joined, meant, without_not
 from xladoctor.lint.model.devices import Devices
-from xladoctor.lint.model.dotted import dotted_text, is_name
+from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.loops import Guard, OnXla
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.turns import both_sides, leaves, refuses
@@ -29,6 +30,8 @@ _GUARDING = frozenset(
     [cst.If, cst.IfExp, cst.While, cst.BooleanOperation, cst.IndentedBlock, cst.Module]
 )
 
+#: What an import raises that finds nothing.
+_NOT_THERE = frozenset({"ImportError", "ModuleNotFoundError"})
 #: What reads a clock, and what compares with what it said.
 _CLOCKS = frozenset(
     {
@@ -142,6 +145,8 @@ class Guards:
                 yield from self._behind(statement)
             elif type(statement) is cst.SimpleStatementLine:
                 yield from self._asserted(statement)
+            elif type(statement) is cst.Try and _looks_for_xla(statement):
+                yield from self._left_before(statement.body.body, statement)
 
     def _behind(self, branch: cst.If) -> Iterator[Guard]:
         """What an ``if`` before it says of a node: one of its branches ends the block."""
@@ -171,6 +176,8 @@ class Guards:
 
     def _master(self, test: cst.BaseExpression, *, when: bool, refused: bool) -> bool | None:
         """Whether a condition lets the master alone through, or all but the master."""
+        if sides := _among_several(test):
+            return self._master(sides, when=when, refused=refused)
         kind = self._kind(test)
         if kind not in MASTERS and when:
             return True if self._asks_on_xla(test) else None
@@ -266,6 +273,25 @@ class Guards:
         if is_name(node.orelse, "None"):
             return kind is Kind.IS_MASTER
         return is_name(node.body, "None") and kind is Kind.NOT_MASTER
+
+
+def _looks_for_xla(node: cst.Try) -> bool:
+    """``try: import torch_xla ...``, ``except ImportError``: with XLA devices it runs whole."""
+    return bool(node.handlers) and all(
+        one.type is not None and last_name(one.type) in _NOT_THERE for one in node.handlers
+    )
+
+
+def _among_several(test: cst.BaseExpression) -> cst.BaseExpression | None:
+    """``rank != 0`` of ``world_size > 1 and rank != 0``: one core alone is the master."""
+    sides = both_sides(test)
+    if sides is None or not sides[2]:
+        return None
+    one, other, _ = sides
+    for several, left in ((one, other), (other, one)):
+        if isinstance(several, cst.Comparison) and alone(several) is False:
+            return left
+    return None
 
 
 def _held(test: cst.BaseExpression) -> tuple[cst.Name, bool] | None:

@@ -34,6 +34,8 @@ _FORCES = frozenset(
 )
 #: Words of a count of steps, of which a training takes thousands.
 _STEPS = frozenset({"step", "steps", "iteration", "iterations"})
+#: Words of lists of such counts.
+_LISTS = _STEPS | {"milestones", "checkpoints"}
 #: Words of which core it is, also of one of several groups: ``tensor_parallel_rank``.
 _CORE = frozenset({"rank", "ordinal"})
 #: What the Trainer of transformers is asked to do behind a step, now and then.
@@ -83,7 +85,7 @@ class Schedules:
                 if steps and by_accumulation(test.left):
                     return False
                 return equal is when and self._counts(test) and not self._stands_still(test.left)
-            return when and (self._wraps(test) or self._in_first_steps(test))
+            return when and (self._wraps(test) or self._in_first_steps(test) or _is_listed(test))
         if isinstance(test, cst.BinaryOperation) and isinstance(test.operator, cst.Modulo):
             return not when and not (steps and by_accumulation(test))
         if isinstance(test, cst.Attribute):  # ``self.control.should_log`` of a Trainer
@@ -273,6 +275,19 @@ def _first_few(test: cst.BaseExpression) -> bool:
         and isinstance(test.comparisons[0].operator, cst.LessThan | cst.LessThanEqual)
         and isinstance(test.comparisons[0].comparator, cst.Integer)
     )
+
+
+def _is_listed(test: cst.Comparison) -> bool:
+    """``if step in logging_steps:``, ``if epoch in self.milestones:``."""
+    if not isinstance(test.comparisons[0].operator, cst.In):
+        return False
+    count, listed = test.left, test.comparisons[0].comparator
+    if not isinstance(count, cst.Name | cst.Attribute):
+        return False
+    if not isinstance(listed, cst.Name | cst.Attribute):
+        return False
+    named = words(last_name(listed))
+    return bool(words(last_name(count)) & _STEPS) and bool(named & _LISTS)
 
 
 def _of_core(node: cst.BaseExpression) -> bool:
