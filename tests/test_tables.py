@@ -58,7 +58,7 @@ def _use(row):
     if row["kind"] == "module":
         if not row.get("names"):
             return f"import torch_xla\nimport {row['old']} as old\nold.thing()\n"
-        return f"import torch_xla\nimport {row['old']} as old\nold.{row['names'][0]}()\n"
+        return f"import torch_xla\nimport {row['old']} as old\nold.{row['names'][0]}(*given)\n"
     return f"import torch_xla\nimport {module} as old\nvalue = old.{name}()\n"
 
 
@@ -574,6 +574,15 @@ def test_the_parameters_of_the_installed_functions_are_known(monkeypatch):
             given = inspect.signature(getattr(importlib.import_module(module), _last(row["gives"])))
             named |= set(given.parameters) - {"cpu_loader", "devices"}
         assert set(row["names"]) == named
+        needed = [one for one in taken if one.default is one.empty and one.name not in others]
+        starred = [one for one in taken if one.kind is one.VAR_POSITIONAL]
+        assert row.get("needs", []) == [one.name for one in needed if one not in starred], row["of"]
+        placed = [
+            one for one in taken if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}
+        ]
+        assert row.get("any", False) == bool(starred), row["of"]
+        if not starred:
+            assert row.get("most", len(row["names"])) == len(placed), row["of"]
 
 
 READS = """

@@ -1,9 +1,10 @@
-"""Keywords that functions of torch and torch_xla do not take, or no longer."""
+"""Arguments that functions of torch and torch_xla do not take, or lack."""
 
 from __future__ import annotations
 
 import difflib
 import functools
+import math
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -34,6 +35,20 @@ def _parameters() -> Mapping[str, frozenset[str]]:
 
 
 @functools.cache
+def _needs() -> Mapping[str, tuple[Sequence[str], float]]:
+    """Function to what it cannot do without, and to how much it takes by position."""
+    rows = catalogue.table("parameters")["function"]
+    return {
+        row["of"]: (
+            row.get("needs", ()),
+            math.inf if "any" in row else row.get("most", len(row["names"])),
+        )
+        for row in rows
+        if "gives" not in row
+    }
+
+
+@functools.cache
 def _raises_later() -> Mapping[str, str]:
     """Function to when it hands its keywords on, and that raises."""
     rows = catalogue.table("parameters")["function"]
@@ -56,6 +71,31 @@ def unknown_arguments(model: FileModel) -> Iterator[Problem]:
                 continue
             if not tolerated(model, call.node) and not is_caught(model, call.node, _CATCH):
                 yield _problem(model, call, made, name, value)
+        if model.target >= newest:
+            yield from _misfit(model, call)
+
+
+def _misfit(model: FileModel, call: CallSite) -> Iterator[Problem]:
+    """``with autocast():`` of torch_xla, which asks for the device: TypeError."""
+    made = call.name or ""
+    if made not in _needs() or call.target is not None or call.has_star:
+        return
+    if _is_other(model, call, made):
+        return
+    needs, most = _needs()[made]
+    placed = len(call.positional)
+    missing = [name for name in needs[placed:] if name not in call.keywords]
+    if not missing and placed <= most:
+        return
+    if tolerated(model, call.node) or is_caught(model, call.node, _CATCH):
+        return
+    last = made.rpartition(".")[2]
+    what = f"needs {missing[0]}" if missing else f"takes {most} arguments by position"
+    yield model.problem(
+        call.node,
+        f"{last} {what}: this raises TypeError",
+        suggestion=f"give it {missing[0]}" if missing else "give the others by name",
+    )
 
 
 def _is_other(model: FileModel, call: CallSite, made: str) -> bool:
