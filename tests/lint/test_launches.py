@@ -64,6 +64,18 @@ SETTINGS = {
         {"requirements.txt": "a==1\n" * 200 + "torch-xla==2.9\n", "a.sh": "nvidia-smi\n"},
         False,
     ),
+    "what isort calls a package of others": (
+        {"setup.cfg": "[isort]\nknown_third_party =\n    torch_xla\n\n[metadata]\nname = a\n"},
+        False,
+    ),
+    "what mypy leaves out": (
+        {"pyproject.toml": "[project]\nname='a'\n[[tool.mypy.overrides]]\nmodule=['torch_xla']\n"},
+        False,
+    ),
+    "required beside a tool's table": (
+        {"setup.cfg": "[isort]\nx=1\n[options]\ninstall_requires =\n    torch_xla\n"},
+        True,
+    ),
     "an extra": ({"setup.py": "extras = {'tpu': ['torch_xla']}\n", "a.sh": "--gpus 8\n"}, True),
     "how an image is made": ({"Dockerfile": "RUN pip install torch-xla\n"}, True),
     "what make runs": ({"Makefile": "train:\n\tpython a.py --accelerator tpu\n"}, True),

@@ -260,7 +260,9 @@ def _asked(rules: Mapping[str, Rule], model: FileModel, member: Member) -> dict[
     """The rules to ask of a file."""
     # What is said of files for no device at all (a CUDA call, removed names) is torch_xla's.
     members = model.members or frozenset({family.TORCH_XLA})
-    left_out = () if model.program.has_devices else _ON_THE_DEVICE
+    left_out: tuple[str, ...] = ()
+    if not model.program.has_devices:
+        left_out = ("XLA",) if model.copied else _ON_THE_DEVICE
     return {code: rules[code] for code in _codes(tuple(rules), member.options, members, left_out)}
 
 

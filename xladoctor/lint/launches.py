@@ -42,7 +42,8 @@ _LINE = re.compile(
     rb"|(?P<tpu>xla_spawn\.py|--tpu\b"
     rb"|(?:--|[+.])(?:num_)?tpu_(?:num_)?cores\b(?![ \t=]*(?:0\b|null))"
     rb"|PJRT_DEVICE=[\"']?(?:TPU|NEURON)|XRT_TPU_CONFIG=|\btpu-vm-pt-)"
-    rb"|(?P<other>CUDA_VISIBLE_DEVICES|--multi_gpu\b|--gpus\b|nvidia-smi))"
+    rb"|(?P<other>CUDA_VISIBLE_DEVICES|--multi_gpu\b|--gpus\b|nvidia-smi"
+    rb"|\bdeepspeed\b|\btorch\.distributed\.launch\b))"
 )
 #: ``devices: 8``, ``tpus: -1``, ``trainer.devices=8``, ``--num_cores 8``.
 _CORES = re.compile(
@@ -63,6 +64,13 @@ _REQUIRED = re.compile(rb"\btorch[-_]xla\b")
 #: ``pip freeze`` in a notebook of Colab lists hundreds of packages, torch_xla among them.
 _LONGEST = 100
 _REQUIRES = re.compile(r"^(?:requirements.*\.txt|pyproject\.toml|setup\.(?:py|cfg))$")
+#: Tables of ``pyproject.toml`` and ``setup.cfg``; in those of tools (isort's ``known_third_party``)
+#: a package is only named.
+_TABLE = re.compile(rb"^\[+(?P<name>[^\]\r\n]+)\]+.*$", re.MULTILINE)
+_OF_TOOLS = re.compile(
+    rb"(?:tool\.)?(?:isort|mypy|flake8|ruff|black|pytest|pylint|pyright|coverage|codespell|yapf)\b"
+    rb"|tool:"
+)
 _SHELL = re.compile(r"\.sh$|^(?:Makefile|Dockerfile.*)$")
 _YAML = re.compile(r"\.ya?ml$")
 #: What folders of settings are called.
@@ -136,9 +144,10 @@ class Launches:
             self._known[root] = tuple(told)
         project = self._known[root]
         here = [one for one in project if f"{folder}{os.sep}".startswith(f"{one.place}{os.sep}")]
-        alone = {said for one in project for said in one.said} == {_Said.TPU}
+        every = {said for one in project for said in one.said}
+        alone = every == {_Said.TPU}
         if not alone and not any(_Said.ON_PURPOSE in one.said for one in here):
-            return Started()
+            return Started(on_gpus=every == {_Said.OTHER})
         return _together(project if alone else here)
 
     def _told(self, path: str, root: str) -> _Told:
@@ -195,7 +204,10 @@ class Launches:
             data = self._looked.read(path, lambda name: files.read_bytes(name, _LARGEST))
         except OSError:
             return b""
-        return b"" if _OF_MACHINES in data else _COMMENT.sub(b"", data)
+        if _OF_MACHINES in data:
+            return b""
+        data = _COMMENT.sub(b"", data)
+        return _without_tools(data) if path.endswith((".cfg", ".toml")) else data
 
 
 def _said(name: str, data: bytes, *, named: bool) -> Iterator[tuple[_Said, int | None]]:
@@ -223,6 +235,18 @@ def _said(name: str, data: bytes, *, named: bool) -> Iterator[tuple[_Said, int |
             yield said, found.start("value" if value else "tpu")
         elif group.get("other") or (value in _OTHER and not (value == _FSDP and named)):
             yield _Said.OTHER, found.start()
+
+
+def _without_tools(data: bytes) -> bytes:
+    """A file of tables without what those of tools hold; all rows stay where they are."""
+    tables = [*_TABLE.finditer(data)]
+    ends = [*(one.start() for one in tables[1:]), len(data)]
+    kept, done = [], 0
+    for table, end in zip(tables, ends, strict=False):
+        if _OF_TOOLS.match(table["name"].strip()):
+            kept += [data[done : table.start()], b"\n" * data.count(b"\n", table.start(), end)]
+            done = end
+    return b"".join((*kept, data[done:]))
 
 
 def _asks_for_tpus(said: frozenset[_Said]) -> bool:

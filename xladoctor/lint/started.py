@@ -14,11 +14,14 @@ class Started:
         several: Whether on several cores of them: by number, or because nothing says how many.
         on_others: Whether on other devices too: they ask for these, or one file is called for TPUs,
             beside which there are others.
+        on_gpus: Whether scripts or settings start programs on GPUs, and nothing of the project asks
+            for TPUs.
     """
 
     on_tpus: bool = False
     several: bool = False
     on_others: bool = False
+    on_gpus: bool = False
     filename: str = ""
     row: int = 1
 

@@ -69,6 +69,11 @@ class FileModel(FileCode):
         """The members that it, or a linked file, is for: torch_xla, torch_tpu ... (``members``)."""
         return frozenset().union(*(part.members for part in self._deciding))
 
+    @property
+    def copied(self) -> bool:
+        """Whether its project is started on GPUs, and its lines for TPUs are transformers'."""
+        return self._part.copied
+
     @functools.cached_property
     def started_by(self) -> Started | None:
         """The settings that start it on TPUs, where no file says that it is for XLA devices."""

@@ -16,6 +16,7 @@ import libcst as cst
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.calls import CallSite
 from xladoctor.lint.model.constants import Constants
+from xladoctor.lint.model.copied import only_copied
 from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.flow import Flow
 from xladoctor.lint.model.frequency import Frequency
@@ -104,6 +105,10 @@ class Part:
         self.members = found_members(
             self.tree, self.names, device, meant_for_tpus=unit.meant_for_tpus
         )
+        #: Whether its project is started on GPUs, and it has of XLA devices what was copied.
+        self.copied = unit.started.on_gpus and not device and only_copied(self.tree)
+        if self.copied:
+            self.members = frozenset()
         self.is_xla = bool(self.members)
         self._device = device
         self._used = used_frameworks(self.tree, self.names)
