@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _SEEDS = frozenset({"seed", "seeds", "deterministic", "determinism", "reproducibility"})
 _LOADS = frozenset({"load", "restore", "resume", "broadcast", "sync", "pretrained"})
 _NOT_WEIGHTS = frozenset({"save", "loader", "bn", "norm", "batchnorm", "batch"})
+_SETS = frozenset({"set", "state", "dict"})
 _LOADS_FILE = frozenset({"load", "resume", "restore"})
 #: How many calls up a seed is looked for.
 _DEPTH = 3
@@ -214,7 +215,8 @@ def _brings_together(model: FileModel, call: CallSite) -> bool:
     if _sends_parameters(model, call):
         return True
     said = words(call.last)
-    if not said & _LOADS or said & _NOT_WEIGHTS or not _unread(model, call):
+    loads = bool(said & _LOADS) or said >= _SETS  # ``set_peft_model_state_dict(model, weights)``
+    if not loads or said & _NOT_WEIGHTS or not _unread(model, call):
         return False
     # What cannot be read is believed, if it is given a model and runs whatever happens.
     given = any(model.value(argument.value).kind is Kind.MODEL for argument in call.node.args)

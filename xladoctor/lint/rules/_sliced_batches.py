@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, OnXla, walk
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules._exact import assigned
@@ -28,6 +29,8 @@ def sliced_batches(model: FileModel) -> Iterator[Problem]:
         cut = _cut(model, loop, call.positional[2])
         if cut is None or _leaves_short_ones(model, loop) or model.on_xla(made) is OnXla.NO:
             continue
+        if _is_one_graph(model, loop):
+            continue
         yield model.problem(
             made,
             "the last slice holds the rest of the data: a new shape, so the whole step is compiled "
@@ -35,6 +38,15 @@ def sliced_batches(model: FileModel) -> Iterator[Problem]:
             suggestion="leave the rest out: range(0, len(x) - size + 1, size)",
             related=[model.place(cut, "the batch is cut here")],
         )
+
+
+def _is_one_graph(model: FileModel, loop: Loop) -> bool:
+    """Whether nothing in a loop ends the graph: then all slices are one, the last among them."""
+    calls = model.reached(loop.node)
+    inside = {call.node for call in calls} | {*walk(loop.node)}
+    return not any(map(model.effects.ends_graph, calls)) and not any(
+        event.node in inside for event in model.effects.of(Effect.READ)
+    )
 
 
 def _counts_to_the_end(model: FileModel, call: CallSite) -> bool:
