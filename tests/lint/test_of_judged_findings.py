@@ -256,6 +256,42 @@ def train(net, optimizer, loader, others):
         loss.backward()
         xm.optimizer_step(optimizer)
 """,
+    "XLA405: a helper that a core's own norm keeps it from": f"""\
+{HEAD}
+
+def step(optimizer):
+    if os.environ.get("DEBUG"):
+        return
+    xm.optimizer_step(optimizer)
+
+
+def _mp_fn(index, net, loader):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in pl.MpDeviceLoader(loader, torch_xla.device()):
+        loss = (net(x) - y).mean()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        if torch.isfinite(norm):
+            step(optimizer)  # !XLA405
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    torch_xla.launch(_mp_fn, args=(None, None))
+""",
+    "XLA109: samples that a distribution of numbers checks": f"""\
+{HEAD}
+
+def train(net, optimizer, loader):
+    noise = torch.distributions.Normal(0.0, 1.0)
+    quiet = torch.distributions.Normal(0.0, 1.0, validate_args=False)
+    for x, y in pl.MpDeviceLoader(loader, torch_xla.device()):
+        loss = -noise.log_prob(net(x)).mean()  # !XLA109
+        loss -= quiet.log_prob(net(y)).mean()
+        loss += noise.entropy()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+""",
     "XLA801: what a function of torch_xla cannot do without": f"""\
 {HEAD}
 from torch_xla.amp import autocast

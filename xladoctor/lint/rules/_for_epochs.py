@@ -32,7 +32,7 @@ def taken_for_epochs(model: FileModel, made: CallSite) -> Place | None:
         if call.function is not made.function:
             continue
         for argument in call.arguments:
-            if _goes_round(model, call, argument):
+            if _goes_round(call, argument):
                 if _is_what_was_made(model, argument.value, made, target):
                     return model.place(call.node, "gone over again and again in here: for ever")
             elif (
@@ -63,7 +63,7 @@ def _is_what_was_made(
     )
 
 
-def _goes_round(model: FileModel, call: CallSite, given: cst.Arg) -> bool:
+def _goes_round(call: CallSite, given: cst.Arg) -> bool:
     """``while True: for batch in loader: yield batch`` of the function that a call calls."""
     target = call.target
     parameter = _parameter(call, target, given) if isinstance(target, Function) else None

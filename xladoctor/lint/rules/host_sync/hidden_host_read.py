@@ -84,17 +84,8 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
         elif _normalizes(model, call):
             what = "torchvision asks whether a deviation is zero, which"
             instead = "(x - mean) / std, with both as buffers; or normalize in the Dataset"
-        elif _checks_arguments(model, call, name):
-            what = "the check of its arguments (and later of what log_prob is given)"
-            instead = _UNCHECKED
-        elif _checks_sample(model, call):
-            what, instead = "the check of what it is given", _UNCHECKED
-        elif checks_labels(model, call):
-            what = "the metric checks which labels there are (torch.unique), and"
-            instead = "give it validate_args=False where it is made"
-        elif checks_for_nan(model, call):
-            what = "the metric looks for NaN in what it is given, which"
-            instead = 'give it nan_strategy="disable" where it is made, or keep a sum on the device'
+        elif (check := _checks(model, call, name)) is not None:
+            what, instead = check
         elif call.method == "step" and _is_scheduler(model, call.receiver):
             what, instead = "the scheduler", "step the scheduler once per epoch, with a number"
         else:
@@ -232,6 +223,22 @@ def _short(name: str) -> str:
     if name.startswith("torch.distributions.") and len(parts) == 4:
         return f"torch.distributions.{parts[3]}"
     return name
+
+
+def _checks(model: FileModel, call: CallSite, name: str) -> tuple[str, str] | None:
+    """What checks the values that it is given, and what to write instead."""
+    if _checks_arguments(model, call, name):
+        return "the check of its arguments (and later of what log_prob is given)", _UNCHECKED
+    if _checks_sample(model, call):
+        return "the check of what it is given", _UNCHECKED
+    if checks_labels(model, call):
+        what = "the metric checks which labels there are (torch.unique), and"
+        return what, "give it validate_args=False where it is made"
+    if checks_for_nan(model, call):
+        what = "the metric looks for NaN in what it is given, which"
+        instead = 'give it nan_strategy="disable" where it is made, or keep a sum on the device'
+        return what, instead
+    return None
 
 
 def _checks_arguments(model: FileModel, call: CallSite, name: str) -> bool:
