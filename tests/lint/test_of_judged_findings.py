@@ -108,6 +108,32 @@ PROGRAMS = {
         "SAYS", "xm.master_print(accuracy)  # !XLA427"
     ).replace("xmp.spawn(_mp_fn, args=(None, None))", "xmp.spawn(_mp_fn(0, None, None))"),
     "XLA401: flags that the master sets": FLAG,
+    "XLA401: what says from which core it comes": f"""\
+{HEAD}
+
+def _place(device):
+    ordinal = xr.global_ordinal()
+    return str(device) if ordinal < 0 else "{{}}/{{}}".format(device, ordinal)
+
+
+def _named(name):
+    return "run of {{}}".format(name)
+
+
+def _mp_fn(index):
+    print("[{{}}] begins".format(_place(torch_xla.device())))
+    print("[{{}}] begins".format(_named("me")))  # !XLA401
+
+
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn)
+""",
+    "XLA802: names of devices in annotations": f"""\
+{HEAD}
+
+def show(device: xm.xla_device):
+    return xm.xla_device()  # !XLA802
+""",
     "XLA406: who is left behind a look for torch_xla": f"""\
 {HEAD}
 
@@ -206,6 +232,65 @@ def _mp_fn(index, folder):
 
 if __name__ == "__main__":
     torch_xla.launch(_mp_fn, args=("a",))
+""",
+    "XLA415: one iterator that goes round for ever": f"""\
+{HEAD}
+
+def cycle(loader):
+    while True:
+        for data in loader:
+            yield data
+
+
+def train(net, optimizer, loader, others):
+    device = torch_xla.device()
+    batches = pl.ParallelLoader(loader, [device]).per_device_loader(device)  # !XLA415
+    batches = cycle(batches)
+    kinds = {{}}
+    for kind, other in others.items():
+        kinds[kind] = pl.ParallelLoader(other, [device]).per_device_loader(device)  # !XLA415
+        kinds[kind] = cycle(kinds[kind])
+    again = cycle(pl.MpDeviceLoader(loader, device))
+    for step in range(1000):
+        loss = net(next(batches)).mean() + net(next(again)).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+""",
+    "XLA405: a helper that a core's own norm keeps it from": f"""\
+{HEAD}
+
+def step(optimizer):
+    if os.environ.get("DEBUG"):
+        return
+    xm.optimizer_step(optimizer)
+
+
+def _mp_fn(index, net, loader):
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x, y in pl.MpDeviceLoader(loader, torch_xla.device()):
+        loss = (net(x) - y).mean()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        if torch.isfinite(norm):
+            step(optimizer)  # !XLA405
+        optimizer.zero_grad()
+
+
+if __name__ == "__main__":
+    torch_xla.launch(_mp_fn, args=(None, None))
+""",
+    "XLA109: samples that a distribution of numbers checks": f"""\
+{HEAD}
+
+def train(net, optimizer, loader):
+    noise = torch.distributions.Normal(0.0, 1.0)
+    quiet = torch.distributions.Normal(0.0, 1.0, validate_args=False)
+    for x, y in pl.MpDeviceLoader(loader, torch_xla.device()):
+        loss = -noise.log_prob(net(x)).mean()  # !XLA109
+        loss -= quiet.log_prob(net(y)).mean()
+        loss += noise.entropy()
+        loss.backward()
+        xm.optimizer_step(optimizer)
 """,
     "XLA801: what a function of torch_xla cannot do without": f"""\
 {HEAD}

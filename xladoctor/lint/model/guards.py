@@ -232,6 +232,9 @@ class Guards:
             return Kind.IS_MASTER
         if kind is Kind.IS_MASTER or not isinstance(test, cst.Name):
             return kind
+        asked, holds = meant(self._tree, test, when=True)
+        if asked is not test and holds:  # a flag that ``if is_master:`` sets
+            return self._kind(asked)
         bindings = self._tree.bindings(test)
         given = [one.node for one in bindings if not is_name(one.node, "False")]
         masters = [

@@ -11,6 +11,7 @@ import libcst as cst
 from xladoctor.lint.model import Entry, Function, Kind, children, walk
 from xladoctor.lint.model.apart import alone
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
 from xladoctor.lint.rules._given_to_master import given_to_master
@@ -266,9 +267,16 @@ def _is_text_of_core(model: FileModel, node: cst.CSTNode) -> bool:
 
 
 def _shown(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The parts of what is shown: of a call of the program's its name, not what it is given."""
-    if isinstance(node, cst.Call) and isinstance(model.call(node).target, Function):
+    """The parts of what is shown: of a call of the program's its name, not what it is given.
+
+    And the text that it gives back: ``f"{device}/{ordinal}"`` of ``_get_device_spec(device)``.
+    """
+    target = model.call(node).target if isinstance(node, cst.Call) else None
+    if isinstance(node, cst.Call) and isinstance(target, Function):
         yield node.func
+        for one in returned(target):
+            if any(isinstance(part, cst.SimpleString | cst.FormattedString) for part in walk(one)):
+                yield from walk(one)
         return
     yield node
     for part in children(node):

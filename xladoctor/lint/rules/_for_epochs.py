@@ -7,38 +7,78 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import LoopKind, walk
-from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.syntax import Function
-from xladoctor.lint.rules._exact import around, assigned, in_order
+from xladoctor.lint.rules._exact import around, assigned, given_last, in_order
 from xladoctor.lint.rules._sharded import bound
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model.problems import Place
 
 #: How callers name the number of epochs.
 _EPOCHS = "epochs"
 
 
-def taken_for_epochs(model: FileModel, made: CallSite) -> cst.CSTNode | None:
-    """Where a name that holds what was made is given to a function for several epochs.
+def taken_for_epochs(model: FileModel, made: CallSite) -> Place | None:
+    """Where what was made is given to a function for several epochs.
 
     ``fit(model, batches, epochs=3)``, if nobody has read ``fit``; otherwise if an epoch loop of it
-    goes over that parameter.
+    goes over that parameter, or ``while True:`` (``def cycle(loader)``).
     """
     target = bound(model, made)
-    if not isinstance(target, cst.Name):
-        return None
     for call in model.calls():
-        if call.function is not made.function or _anew(model, call.node, made.node):
+        if call.function is not made.function:
             continue
         for argument in call.arguments:
-            value = argument.value
-            if not isinstance(value, cst.Name) or value.value != target.value:
-                continue
-            if _holds(model, value, made.node) and _for_epochs(model, call, argument):
-                return call.node
+            if _goes_round(call, argument):
+                if _is_what_was_made(model, argument.value, made, target):
+                    return model.place(call.node, "gone over again and again in here: for ever")
+            elif (
+                isinstance(target, cst.Name)
+                and isinstance(argument.value, cst.Name)
+                and argument.value.value == target.value
+                and not _anew(model, call.node, made.node)
+                and _holds(model, argument.value, made.node)
+                and _for_epochs(model, call, argument)
+            ):
+                return model.place(call.node, "given to a function for several epochs")
     return None
+
+
+def _is_what_was_made(
+    model: FileModel, value: cst.BaseExpression, made: CallSite, target: cst.CSTNode | None
+) -> bool:
+    """Whether an argument is what was made, or what holds it: a name, ``loaders[kind]``."""
+    if value is made.node:
+        return True
+    if isinstance(value, cst.Name):
+        return given_last(model, value) is made.node
+    return (
+        isinstance(value, cst.Subscript | cst.Attribute)
+        and isinstance(target, cst.Subscript | cst.Attribute)
+        and model.tree.text(value) == model.tree.text(target)
+        and in_order(model, made.node, value)
+    )
+
+
+def _goes_round(call: CallSite, given: cst.Arg) -> bool:
+    """``while True: for batch in loader: yield batch`` of the function that a call calls."""
+    target = call.target
+    parameter = _parameter(call, target, given) if isinstance(target, Function) else None
+    if parameter is None or not isinstance(target, Function):
+        return False
+    rounds = (
+        one
+        for one in walk(target.node, into_functions=False)
+        if isinstance(one, cst.While) and is_name(one.test, "True")
+    )
+    return any(
+        isinstance(part, cst.For) and any(_is_read(name, parameter) for name in walk(part.iter))
+        for one in rounds
+        for part in walk(one.body)
+    )
 
 
 def _anew(model: FileModel, call: cst.CSTNode, made: cst.CSTNode) -> bool:

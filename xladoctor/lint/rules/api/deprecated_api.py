@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import libcst as cst
+
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import replacement_fix, uses
 from xladoctor.lint.rules._tolerated import tolerated
@@ -20,6 +22,8 @@ def deprecated_api(model: FileModel) -> Iterator[Problem]:
     for node, _, entry in uses(model):
         if not entry.deprecated(model.target) or tolerated(model, node):
             continue
+        if any(isinstance(one, cst.Annotation) for one in model.tree.ancestors(node)):
+            continue  # nobody calls it there
         yield model.problem(
             node,
             f"{entry.old} is deprecated since torch_xla {entry.deprecated_in}",

@@ -84,6 +84,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
                     suggestion=_advice(call, by),
                     related=[model.place(call.node, "all cores have to come here")],
                 )
+    yield from _in_a_helper(model)
     yield from _behind_a_lock(model)
     yield from _logged_by_some(model)
     for call, guard in computed_by_some(model):
@@ -93,6 +94,26 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
             "the run hangs",
             suggestion="call compute() on all cores, and print or save its result on one",
             related=[model.place(guard.written, "may be true on one core and false on another")],
+        )
+
+
+def _in_a_helper(model: FileModel) -> Iterator[Problem]:
+    """``if torch.isfinite(norm): step(optimizer)``, where ``step`` reduces the gradients."""
+    for call in model.calls():
+        guard = guard_by_norm(model, call.node) if isinstance(call.target, Function) else None
+        if guard is None or model.on_every_core(call.node) is None:
+            continue
+        met = next((one for one in model.reached(call.node) if one.name == OPTIMIZER_STEP), None)
+        if met is None or _is_left(model, call, guard) or ends_the_run(model, guard, call.node):
+            continue
+        yield model.problem(
+            call.node,
+            _message(model, met, guard),
+            suggestion=_advice(met, guard),
+            related=[
+                model.place(guard.written, "may be true on one core and false on another"),
+                model.place(met.node, "all cores have to come here"),
+            ],
         )
 
 

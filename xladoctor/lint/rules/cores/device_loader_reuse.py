@@ -70,8 +70,7 @@ def _of_iterator(model: FileModel, call: CallSite) -> Problem | None:
     """What it gives is gone over in several epochs."""
     taken = taken_for_epochs(model, call)
     if taken is not None:
-        related = [model.place(taken, "given to a function for several epochs")]
-        return _exhausted(model, call, related, None)
+        return _exhausted(model, call, [taken], None)
     for loop in model.loops:
         if loop.kind is not LoopKind.EPOCH or model.turns(loop) == 1:
             continue
