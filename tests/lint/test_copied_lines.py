@@ -33,6 +33,8 @@ class PairTrainer(Trainer):
             total += loss.item()
         if self.args.tpu_metrics_debug:
             xm.master_print("done")
+        if self.args.fsdp_config["xla"]:
+            xm.mark_step()
         return total
 
     def train(self):

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _ASKS = re.compile(r"^_?(?:is_)?torch_(?:tpu|xla)_available$|^is_tpu_available$")
 #: What else its own lines name.
 _COPIED = re.compile(
-    r"^(?:tpu_metrics_debug|tpu_num_cores|tpu_spmd_dataloader|get_tpu_sampler|torch_xla"
+    r"^(?:tpu_metrics_debug|tpu_num_cores|tpu_spmd_dataloader|get_tpu_sampler"
     r"|nested_xla_mesh_reduce|xla_fsdp_config|is_fsdp_xla(?:_v2|_v1)?_enabled|is_tpu"
-    r"|(?:IS_)?XLA_(?:FSDPV2_\w+|VERSION)|TPU_METRICS_DEBUG|DistributedType|_save_tpu)$"
+    r"|(?:IS_)?XLA_(?:FSDPV2_\w+|VERSION)|TPU_METRICS_DEBUG|_save_tpu)$"
     r"|^IS_XLA_FSDPV2|^(?:TPU|ADAMW_TORCH_XLA|[\"']xla(?:_fsdp_\w+)?[\"'])$"
 )
 _STARTS = "xla_multiprocessing"

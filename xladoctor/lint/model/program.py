@@ -294,7 +294,7 @@ class Program:
     @functools.cached_property
     def has_devices(self) -> bool:
         """Whether any of its files is for XLA devices, or names one; else nothing runs there."""
-        return any(part.is_xla or part.names_xla for part in self.parts)
+        return any(part.is_xla or (part.names_xla and not part.copied) for part in self.parts)
 
     @functools.cached_property
     def flow(self) -> Flow:
