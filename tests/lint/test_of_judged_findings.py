@@ -292,6 +292,37 @@ def train(net, optimizer, loader):
         loss.backward()
         xm.optimizer_step(optimizer)
 """,
+    "XLA101 XLA707: kinds of devices by enumerations": f"""\
+{HEAD}
+from enum import Enum
+
+CUDA = "cuda"
+XLA = "xla"
+
+
+class DeviceType(Enum):
+    CUDA = "cuda"
+    TPU = "tpu"
+
+
+def free(kind):
+    if kind == DeviceType.CUDA:
+        torch.cuda.synchronize()
+    if kind == DeviceType.TPU:
+        torch.cuda.synchronize()  # !XLA707
+
+
+def train(net, optimizer, loader, kind):
+    for x, y in pl.MpDeviceLoader(loader, torch_xla.device()):
+        loss = (net(x) - y).mean()
+        loss.backward()
+        xm.optimizer_step(optimizer)
+        if kind == CUDA:
+            print(loss.item())
+        elif kind == XLA:
+            print(loss.item())  # !XLA101
+        free(kind)
+""",
     "XLA801: what a function of torch_xla cannot do without": f"""\
 {HEAD}
 from torch_xla.amp import autocast

@@ -33,6 +33,8 @@ _ASKS = XLA_WORDS | OTHER_WORDS | {"backend", "platform", "pjrt"}
 _NOT_DEVICES = ("sys.", "platform.", "os.name")
 #: What objects call torch_xla's modules that they keep.
 _MODULES = frozenset({"xm", "xla_model", "torch_xla"})
+#: Words in the names of enumerations of kinds of devices.
+_ENUMERATIONS = frozenset({"device", "devices", "accelerator", "backend", "platform", "hardware"})
 #: What DeepSpeed's ZeRO keeps in the parameters that it has divided.
 _OF_ZERO = frozenset({"ds_id", "ds_status", "ds_tensor", "ds_shape", "ds_numel"})
 _DEPTH = 4
@@ -219,16 +221,21 @@ class DeviceTests:
         return last_name(node) == "dtype" and self._names.resolve(compared) in halves
 
     def _kinds(self, node: cst.BaseExpression) -> list[str]:
-        """The kinds of device that an expression names: texts, Accelerate's ``DistributedType``."""
+        """The kinds of device that an expression names, also as members of enumerations.
+
+        Texts, Accelerate's ``DistributedType.MULTI_GPU``, ``DeviceType.CUDA``, a constant ``CUDA``.
+        """
+        if isinstance(node, cst.Name):
+            word = node.value.lower()
+            return [word] if node.value.isupper() and word in XLA_WORDS | OTHER_WORDS else []
         if isinstance(node, cst.Attribute):
             owner = self._names.resolve(node.value) or ""
             # ``MULTI_GPU``: the kind stands last.
             kind = node.attr.value.rpartition("_")[2].lower()
-            return (
-                [kind]
-                if owner.endswith(".DistributedType") and kind in XLA_WORDS | OTHER_WORDS
-                else []
+            known = owner.endswith(".DistributedType") or (
+                node.attr.value.isupper() and words(last_name(node.value)) & _ENUMERATIONS
             )
+            return [kind] if known and kind in XLA_WORDS | OTHER_WORDS else []
         return _strings(node)
 
     def _counted(self, test: cst.Comparison) -> bool | None:
