@@ -90,9 +90,9 @@ def _flag(tree: Tree, name: cst.Name) -> tuple[cst.BaseExpression, bool] | None:
     values = [_truth(one.node) for one in bindings]
     if first is None or last is None or None in values or values[0] is values[1]:
         return None
-    choice = _parent(tree, last.block)
+    choice = tree.parents.get(last.block)
     if isinstance(choice, cst.Else):  # ``if c: talks = True``, ``else: talks = False``
-        choice = _parent(tree, choice)
+        choice = tree.parents.get(choice)
         if isinstance(choice, cst.If) and choice.body is first.block:
             return choice.test, values[0] is True
         return None
@@ -103,10 +103,6 @@ def _flag(tree: Tree, name: cst.Name) -> tuple[cst.BaseExpression, bool] | None:
         return None
     before = around.block is first.block and first.index < around.index
     return (choice.test, values[1] is True) if before else None
-
-
-def _parent(tree: Tree, node: cst.CSTNode) -> cst.CSTNode | None:
-    return next(iter(tree.ancestors(node)), None)
 
 
 def _truth(node: cst.CSTNode) -> bool | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import imported, last_name
+from xladoctor.lint.model.dotted import imported, last_name, takes_torch_xla
 from xladoctor.lint.model.purpose import STARTED
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.words import XLA_WORDS, words
@@ -35,7 +35,7 @@ _STARTS = "xla_multiprocessing"
 
 def only_copied(tree: Tree) -> bool:
     """Whether all that a file says of XLA devices is what transformers' own lines say of them."""
-    taken = [node for node in tree.imports if _is_of_xla(node)]
+    taken = [node for node in tree.imports if takes_torch_xla(node)]
     if any(not _is_asked_for(tree, node) or _starts_cores(node) for node in taken):
         return False
     if any(not _is_bare(one) for one in _started(tree)):
@@ -49,10 +49,6 @@ def only_copied(tree: Tree) -> bool:
         and not any(isinstance(x, cst.Import | cst.ImportFrom) for x in tree.ancestors(node))
         and not _is_told(tree, node)
     )
-
-
-def _is_of_xla(node: cst.Import | cst.ImportFrom) -> bool:
-    return any(name.partition(".")[0] == "torch_xla" for name in imported(node))
 
 
 def _starts_cores(node: cst.Import | cst.ImportFrom) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.conditions import joined
-from xladoctor.lint.model.dotted import imported, is_name, last_name, string
+from xladoctor.lint.model.dotted import is_name, last_name, string, takes_torch_xla
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.process_groups import ProcessGroups
@@ -158,8 +158,7 @@ class DeviceTests:
         if tried is None or not (tried.body in above or tried.orelse in above):
             return False
         return any(
-            tried.body in self._tree.ancestors(one)
-            and any(name.partition(".")[0] == "torch_xla" for name in imported(one))
+            tried.body in self._tree.ancestors(one) and takes_torch_xla(one)
             for one in self._tree.imports
         )
 

@@ -14,7 +14,7 @@ import libcst as cst
 from xladoctor.lint.model import beside_cores, gpu_programs, gpu_scripts, other_classes
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.device_tests import DeviceTests
-from xladoctor.lint.model.dotted import imported
+from xladoctor.lint.model.dotted import takes_torch_xla
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.placed_on_gpus import placed_on_gpus
 from xladoctor.lint.model.syntax import Function, walk
@@ -448,4 +448,4 @@ def _strongest(answers: Iterable[OnXla | None]) -> OnXla | None:
 
 def _imports_torch_xla(node: cst.Import | cst.ImportFrom) -> bool:
     near = isinstance(node, cst.ImportFrom) and node.relative
-    return not near and any(name.partition(".")[0] == "torch_xla" for name in imported(node))
+    return not near and takes_torch_xla(node)

@@ -228,6 +228,11 @@ def imported(node: cst.Import | cst.ImportFrom) -> frozenset[str]:
     return frozenset({module, *(dotted for _, dotted in from_names(node))})
 
 
+def takes_torch_xla(node: cst.Import | cst.ImportFrom) -> bool:
+    """Whether an import statement names torch_xla, or anything in it."""
+    return any(name.partition(".")[0] == "torch_xla" for name in imported(node))
+
+
 def assignments(
     line: cst.CSTNode,
 ) -> Iterator[tuple[cst.BaseAssignTargetExpression, cst.BaseExpression]]:

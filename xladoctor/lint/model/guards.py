@@ -145,7 +145,7 @@ class Guards:
                 yield from self._behind(statement)
             elif type(statement) is cst.SimpleStatementLine:
                 yield from self._asserted(statement)
-            elif type(statement) is cst.Try and _looks_for_xla(statement):
+            elif type(statement) is cst.Try and _looks_for_package(statement):
                 yield from self._left_before(statement.body.body, statement)
 
     def _behind(self, branch: cst.If) -> Iterator[Guard]:
@@ -278,8 +278,8 @@ class Guards:
         return is_name(node.body, "None") and kind is Kind.NOT_MASTER
 
 
-def _looks_for_xla(node: cst.Try) -> bool:
-    """``try: import torch_xla ...``, ``except ImportError``: with XLA devices it runs whole."""
+def _looks_for_package(node: cst.Try) -> bool:
+    """``try: import torch_xla ...``, ``except ImportError``: with what it imports it runs whole."""
     return bool(node.handlers) and all(
         one.type is not None and last_name(one.type) in _NOT_THERE for one in node.handlers
     )

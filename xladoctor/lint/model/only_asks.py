@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import imported, is_name
+from xladoctor.lint.model.dotted import is_name, takes_torch_xla
 from xladoctor.lint.model.purpose import counts_cores, frameworks_on_xla
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def only_asks(tree: Tree, names: Names) -> bool:
         tree: The file.
         names: What its names are bound to.
     """
-    imports = [node for node in tree.imports if any(map(_of_torch_xla, imported(node)))]
+    imports = [node for node in tree.imports if takes_torch_xla(node)]
     if not imports and any(map(counts_cores, tree.by_type.get(cst.Attribute, ()))):
         roots = {name.partition(".")[0] for name in names.imported()}
         return not frameworks_on_xla(tree, names, roots, counted=False)

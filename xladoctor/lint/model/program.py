@@ -105,17 +105,20 @@ class Part:
         self.members = found_members(
             self.tree, self.names, device, meant_for_tpus=unit.meant_for_tpus
         )
-        #: Whether its project is started on GPUs, and it has of XLA devices what was copied.
-        self.copied = unit.started.on_gpus and not device and only_copied(self.tree)
-        if self.copied:
+        self._device = device
+        if self.members and self.copied:
             self.members = frozenset()
         self.is_xla = bool(self.members)
-        self._device = device
         self._used = used_frameworks(self.tree, self.names)
         self.trainers = own_trainers(self.tree, self.names)
         self.imports: list[Part] = []
         #: The same by the modules that it names.
         self.links: Mapping[str, Part] = {}
+
+    @functools.cached_property
+    def copied(self) -> bool:
+        """Whether its project is started on GPUs, and it has of XLA devices what was copied."""
+        return self.unit.started.on_gpus and not self._device and only_copied(self.tree)
 
     @functools.cached_property
     def frameworks(self) -> frozenset[str]:

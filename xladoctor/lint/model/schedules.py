@@ -282,12 +282,9 @@ def _is_listed(test: cst.Comparison) -> bool:
     if not isinstance(test.comparisons[0].operator, cst.In):
         return False
     count, listed = test.left, test.comparisons[0].comparator
-    if not isinstance(count, cst.Name | cst.Attribute):
+    if not all(isinstance(one, cst.Name | cst.Attribute) for one in (count, listed)):
         return False
-    if not isinstance(listed, cst.Name | cst.Attribute):
-        return False
-    named = words(last_name(listed))
-    return bool(words(last_name(count)) & _STEPS) and bool(named & _LISTS)
+    return bool(words(last_name(count)) & _STEPS and words(last_name(listed)) & _LISTS)
 
 
 def _of_core(node: cst.BaseExpression) -> bool:

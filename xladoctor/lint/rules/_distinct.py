@@ -14,7 +14,7 @@ from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.rules._environment import key_of
 from xladoctor.lint.rules._itself import whose
 from xladoctor.lint.rules._tolerated import tolerated
-from xladoctor.lint.words import words
+from xladoctor.lint.words import SETTINGS_WORDS, words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
 #: Bases that everybody has read: what a class has of them is known.
 _READ = sys.stdlib_module_names | {"builtins", "torch", "torch_xla", "transformers", "lightning"}
 #: What programs call their settings.
-_SETTINGS = frozenset(
-    {
-        "config", "configs", "configuration", "cfg", "conf", "args", "arguments", "opt", "opts",
-        "hparams", "hparam", "params", "settings", "setting", "flags", "options",
-    }
-)  # fmt: skip
+_SETTINGS = (SETTINGS_WORDS - {"arg"}) | {
+    *("configs", "configuration", "arguments", "hparam", "setting", "options"),
+}
 
 
 def is_distinct(model: FileModel, of: str, name: str, holder: cst.BaseExpression) -> bool:

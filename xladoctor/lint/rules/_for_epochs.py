@@ -66,17 +66,13 @@ def _is_what_was_made(
 def _goes_round(call: CallSite, given: cst.Arg) -> bool:
     """``while True: for batch in loader: yield batch`` of the function that a call calls."""
     target = call.target
-    parameter = _parameter(call, target, given) if isinstance(target, Function) else None
-    if parameter is None or not isinstance(target, Function):
+    if not isinstance(target, Function):
         return False
-    rounds = (
-        one
+    parameter = _parameter(call, target, given)
+    return parameter is not None and any(
+        isinstance(part, cst.For) and any(_is_read(name, parameter) for name in walk(part.iter))
         for one in walk(target.node, into_functions=False)
         if isinstance(one, cst.While) and is_name(one.test, "True")
-    )
-    return any(
-        isinstance(part, cst.For) and any(_is_read(name, parameter) for name in walk(part.iter))
-        for one in rounds
         for part in walk(one.body)
     )
 

@@ -42,9 +42,8 @@ def sliced_batches(model: FileModel) -> Iterator[Problem]:
 
 def _is_one_graph(model: FileModel, loop: Loop) -> bool:
     """Whether nothing in a loop ends the graph: then all slices are one, the last among them."""
-    calls = model.reached(loop.node)
-    inside = {call.node for call in calls} | {*walk(loop.node)}
-    return not any(map(model.effects.ends_graph, calls)) and not any(
+    inside = {call.node for call in model.reached(loop.node)} | {*walk(loop.node)}
+    return not model.effects.ends(loop.node) and not any(
         event.node in inside for event in model.effects.of(Effect.READ)
     )
 

@@ -67,31 +67,14 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             or _made_elsewhere(model, call, seeds, handed)
             or call.node in handed.values()
         )
-        top = None if made else _made_at_the_top(model, call, seeds)
-        if top is not None and (entry := every_core(model, call.node, in_turn=True)) is not None:
-            yield model.problem(
-                call.node,
-                "each spawned process reads the file again and draws random weights of its own at "
-                "the top of it; gradients are averaged, weights never",
-                suggestion=SENDS,
-                related=[model.place(top, "the model is made here"), *entry_places(model, entry)],
-                fix=_fix(model, call),
-            )
+        if not made:
+            yield from _made_early(model, call, seeds)
             continue
-        late = None if made else _made_before_the_seed(model, call, seeds)
-        if late is not None and (entry := every_core(model, late.node, in_turn=True)) is not None:
-            yield model.problem(
-                late.node,
-                "every core draws its own random weights here, before the seed that would make "
-                "them equal; gradients are averaged, weights never",
-                suggestion=SENDS,
-                related=entry_places(model, entry),
-            )
-        entry = every_core(model, call.node, in_turn=True) if made else None
-        if entry is not None and never_asked(model, call):
+        entry = every_core(model, call.node, in_turn=True)
+        if entry is None or never_asked(model, call):
             continue
-        seed = last_seed(model, call, seeds) if entry is not None else None
-        if entry is None or (seed is not None and not seed.apart) or _loaded_then(model, call):
+        seed = last_seed(model, call, seeds)
+        if (seed is not None and not seed.apart) or _loaded_then(model, call):
             continue
         if _only_evaluates(model, entry):
             continue
@@ -112,6 +95,30 @@ def initial_weights(model: FileModel) -> Iterator[Problem]:
             suggestion=SENDS,
             related=entry_places(model, entry),
             fix=_fix(model, call) if every_core(model, call.node) is not None else None,
+        )
+
+
+def _made_early(model: FileModel, call: CallSite, seeds: list[Seed]) -> Iterator[Problem]:
+    """What is moved was made at the top of the file, or before the seed."""
+    top = _made_at_the_top(model, call, seeds)
+    if top is not None and (entry := every_core(model, call.node, in_turn=True)) is not None:
+        yield model.problem(
+            call.node,
+            "each spawned process reads the file again and draws random weights of its own at "
+            "the top of it; gradients are averaged, weights never",
+            suggestion=SENDS,
+            related=[model.place(top, "the model is made here"), *entry_places(model, entry)],
+            fix=_fix(model, call),
+        )
+        return
+    late = _made_before_the_seed(model, call, seeds)
+    if late is not None and (entry := every_core(model, late.node, in_turn=True)) is not None:
+        yield model.problem(
+            late.node,
+            "every core draws its own random weights here, before the seed that would make "
+            "them equal; gradients are averaged, weights never",
+            suggestion=SENDS,
+            related=entry_places(model, entry),
         )
 
 

@@ -34,14 +34,11 @@ if TYPE_CHECKING:
 
 _MASTER_PRINT = "torch_xla.core.xla_model.master_print"
 #: Calls that print, or write a file.
-_WRITES = frozenset(
-    {*("builtins.print", "tqdm.tqdm.write", "pprint.pprint", "rich.print"), "json.dump"}
-)
+_WRITES = ("builtins.print", "json.dump", "tqdm.tqdm.write", "pprint.pprint", "rich.print")
 #: Calls that keep or show what the master core has.
 _TELLS = (
-    "builtins.print", _MASTER_PRINT, "torch.save", "wandb.log", "logging.info", "json.dump",
-    "tqdm.tqdm.write", "mlflow.log_metric", "mlflow.log_metrics", "swanlab.log", "pprint.pprint",
-    "rich.print",
+    *_WRITES, _MASTER_PRINT, "torch.save", "wandb.log", "logging.info", "mlflow.log_metric",
+    "mlflow.log_metrics", "swanlab.log",
 )  # fmt: skip
 #: Methods of loggers and of what writes summaries, by what people call these.
 _LOGS = ("info", "warning", "log", "log_metrics", "log_metric", "add_scalar", "add_scalars")

@@ -11,7 +11,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.dotted import imported, is_name, string
+from xladoctor.lint.model.dotted import is_name, string, takes_torch_xla
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.purpose import ELSEWHERE, TRAIN_TORCH
 from xladoctor.lint.rewrites.shell import comment_out
@@ -169,14 +169,10 @@ def _uses_xla(model: FileModel, node: cst.If) -> bool:
     """Whether a branch takes torch_xla, asks for a device, or gives up without."""
     return any(
         isinstance(part, cst.Raise)
-        or (isinstance(part, cst.Import | cst.ImportFrom) and _is_xla(part))
+        or (isinstance(part, cst.Import | cst.ImportFrom) and takes_torch_xla(part))
         or (isinstance(part, cst.Call) and (model.name(part.func) or "").startswith("torch_xla."))
         for part in walk(node)
     )
-
-
-def _is_xla(node: cst.Import | cst.ImportFrom) -> bool:
-    return any(name.partition(".")[0] == "torch_xla" for name in imported(node))
 
 
 def _questions(
