@@ -389,6 +389,11 @@ def test_all_names_of_the_installed_modules_are_known(monkeypatch):
             continue  # gone since, or it needs what is not installed
         public = {name for name in vars(module) if not name.startswith("_")}
         assert public - set(row["names"]) == set(), row["name"]
+        private = {x for x in vars(module) if x.startswith("_") and not x.startswith("__")}
+        assert private - set(row.get("private", ())) == set(), row["name"]
+        for lost in catalogue.table("names")["lost"]:
+            within, _, name = lost["name"].rpartition(".")
+            assert within != row["name"] or name not in private, lost
 
 
 @pytest.mark.xla
@@ -881,7 +886,8 @@ def test_keys_of_today_are_those_that_the_functions_say():
 
 
 @pytest.mark.xla
-def test_renamed_metrics_are_recorded_under_their_new_names():
+def test_renamed_metrics_are_recorded_under_their_new_names(monkeypatch):
+    monkeypatch.setenv("PJRT_DEVICE", "CPU")
     torch_xla = pytest.importorskip("torch_xla")
     import torch
     import torch_xla.debug.metrics as met

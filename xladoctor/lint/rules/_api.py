@@ -96,12 +96,35 @@ def entry_for(dotted: str) -> Entry | None:
     return None
 
 
+@functools.cache
+def _private_names() -> dict[str, frozenset[str]]:
+    """The modules of ``tables/names.toml``, and their names that begin with an underscore."""
+    rows = catalogue.table("names")["module"]
+    return {row["name"]: frozenset(row.get("private", ())) for row in rows}
+
+
+@functools.cache
+def _lost_names() -> dict[str, str]:
+    """Private names that torch_xla 2.9 no longer has, and the release without them."""
+    return {row["name"]: row["removed_in"] for row in catalogue.table("names")["lost"]}
+
+
 def _never_had(dotted: str) -> Entry | None:
-    """A row for a name that no release of a module that is known by heart has had."""
+    """A row for a name that no release of a module that is known by heart has had.
+
+    Also for a private one that was lost, of which ``tables/api.toml`` says nothing.
+    """
     module, _, name = dotted.rpartition(".")
     names = module_names().get(module)
-    if names is None or name in names or name.startswith("_"):
+    if names is None or name in names or name.startswith("__"):
         return None
+    if name in _private_names()[module]:
+        return None
+    lost = _lost_names().get(dotted)
+    if lost is not None:
+        return Entry(
+            dotted, "function", removed_in=lost, advice="a public function, if there is one"
+        )
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
     kept = [one for one in close if (row := entries().get(f"{module}.{one}")) is None or row.new]
     advice = f"{module} has {kept[0]}" if kept else f"look at what {module} has"

@@ -12,6 +12,8 @@ from xladoctor.lint.rules._sources import made_in, sources, the_call
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xladoctor.lint.model import CallSite, FileModel, Guard
 
 #: What tells one host of an SPMD program from another.
@@ -28,6 +30,9 @@ _MODULES = (
 )
 #: Words of what chooses between one program and one process for each core.
 _MODES = frozenset({"spmd", "fsdp", "shard", "sharded", "sharding", "mesh", "parallel", "mp"})
+#: What starts a process for each core.
+LAUNCHES = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
+_GROUP = "torch.distributed.init_process_group"
 USE_SPMD = ("torch_xla.runtime.use_spmd", "torch_xla.experimental.xla_sharding.use_spmd")
 
 
@@ -47,6 +52,29 @@ def _is_chosen(model: FileModel, node: cst.CSTNode) -> bool:
         and not (guard.runs is OnXla.YES and _MODES.isdisjoint(words(model.tree.text(guard.test))))
         for guard in model.guards(node)
     )
+
+
+def process_groups(model: FileModel) -> Iterator[CallSite]:
+    """The calls that join torch_xla's process group, in which each core is a process."""
+    for call in model.calls(_GROUP):
+        backend = call.argument(0, "backend")
+        if backend is not None and model.literal(backend) == "xla":
+            yield call
+
+
+def is_mode(model: FileModel, node: cst.CSTNode) -> bool:
+    """Whether a condition that speaks of SPMD or its like decides about a node (``if args.spmd:``).
+
+    The other branch may start a process for each core.
+    """
+    texts = (model.tree.text(guard.test) for guard in model.guards(node))
+    return any(not _MODES.isdisjoint(words(text)) for text in texts)
+
+
+def starts_processes(model: FileModel) -> bool:
+    """Whether the program starts a process for each core, or joins their group."""
+    parts = (model, *model.linked)
+    return any(any(part.calls(*LAUNCHES)) or any(process_groups(part)) for part in parts)
 
 
 def conditional(model: FileModel, node: cst.CSTNode) -> bool:

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.rewrites import moving
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._api import entry_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ def private_api(model: FileModel) -> Iterator[Problem]:
         if name.startswith("torch_xla.distributed.data_parallel."):
             what = _LEFTOVERS["torch_xla.distributed.data_parallel"]
             yield _problem(model, call.node, name, what, None)
-        if _is_private(name) and not told:
+        if _is_private(name) and not told and entry_for(name) is None:
             told = True  # once a file says it
             yield _problem(model, call.node, name, _why_private(name), None)
 

@@ -12,7 +12,14 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._environment import is_off, settings
 from xladoctor.lint.rules._loaders import SAMPLER
 from xladoctor.lint.rules._sources import the_source
-from xladoctor.lint.rules._spmd import asked_by, conditional, of_one_host, turned_on
+from xladoctor.lint.rules._spmd import (
+    LAUNCHES,
+    asked_by,
+    conditional,
+    of_one_host,
+    process_groups,
+    turned_on,
+)
 from xladoctor.lint.rules._writes import written_path
 
 if TYPE_CHECKING:
@@ -26,7 +33,6 @@ _XR = "torch_xla.runtime."
 _WORLD = frozenset({f"{_XR}world_size", f"{_XM}xrt_world_size", f"{_XM}get_world_size"})
 _NUMBER = frozenset({f"{_XR}global_ordinal", f"{_XM}get_ordinal"})
 _MASTER = _NUMBER | {f"{_XM}is_master_ordinal", f"{_XR}local_ordinal", f"{_XM}get_local_ordinal"}
-_SPAWN = ("torch_xla.launch", "torch_xla.distributed.xla_multiprocessing.spawn")
 
 
 @rule("XLA428")
@@ -37,9 +43,11 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
     if start is None:
         return
     related = [model.place(start, "SPMD is turned on here")]
-    for call in model.calls(*_SPAWN):
+    for call in model.calls(*LAUNCHES):
         if not conditional(model, call.node):
-            what = "raises NotImplementedError" if call.name == _SPAWN[0] else "starts one process"
+            what = (
+                "raises NotImplementedError" if call.name == LAUNCHES[0] else "starts one process"
+            )
             yield model.problem(
                 call.node,
                 f"in SPMD mode one process drives all devices: this {what}",
@@ -67,16 +75,14 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
                 related=related,
             )
     yield from _masters(model, related)
-    for call in model.calls("torch.distributed.init_process_group"):
-        backend = call.argument(0, "backend")
-        if backend is not None and model.literal(backend) == "xla":
-            yield model.problem(
-                call.node,
-                "the process group of XLA does not work in SPMD mode: it raises an assertion",
-                suggestion='leave it out, or init_process_group("gloo", init_method="xla://") for '
-                "what the hosts exchange",
-                related=related,
-            )
+    for call in process_groups(model):
+        yield model.problem(
+            call.node,
+            "the process group of XLA does not work in SPMD mode: it raises an assertion",
+            suggestion='leave it out, or init_process_group("gloo", init_method="xla://") for '
+            "what the hosts exchange",
+            related=related,
+        )
 
 
 def _by_variable(model: FileModel) -> cst.CSTNode | None:

@@ -25,7 +25,9 @@ from xladoctor.lint.rules._spmd import (
     USE_SPMD,
     axes_of,
     conditional,
+    is_mode,
     shape_of,
+    starts_processes,
     turned_on,
 )
 from xladoctor.lint.rules._spmd_missing import never_turned_on
@@ -57,12 +59,7 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
     for name, spot, node in settings(model):
         variable |= name == _VARIABLE
         if name == _VARIABLE and not is_off(model, node):
-            yield model.problem(
-                spot,
-                "XLA_USE_SPMD is deprecated: torch_xla warns and asks for use_spmd()",
-                suggestion="xr.use_spmd(), before the first use of a device",
-                fix=_fix(model, node),
-            )
+            yield _by_variable(model, spot, node)
     if not variable:
         yield from never_turned_on(model)
     for call in model.calls(*USE_SPMD):
@@ -82,6 +79,25 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
         yield from _unsharded(model, start)
         yield from _moved_whole(model, start)
         yield from _evaluated_whole(model, start)
+
+
+def _by_variable(model: FileModel, spot: cst.CSTNode, node: cst.CSTNode) -> Problem:
+    """SPMD that the variable turns on; torch_xla 2.9 warns only if ``use_spmd()`` is called too."""
+    if starts_processes(model) and not is_mode(model, node):
+        return model.problem(
+            spot,
+            "XLA_USE_SPMD turns SPMD on, where one process drives all devices, in a program that "
+            "starts a process for each core",
+            suggestion="leave it out; for SPMD start one process, call xr.use_spmd() and shard "
+            "the batches",
+        )
+    return model.problem(
+        spot,
+        "XLA_USE_SPMD is deprecated: xr.use_spmd() turns SPMD on, and warns where the variable is "
+        "set as well",
+        suggestion="xr.use_spmd(), before the first use of a device",
+        fix=_fix(model, node),
+    )
 
 
 def _tensor_before(model: FileModel, spmd: CallSite) -> CallSite | None:

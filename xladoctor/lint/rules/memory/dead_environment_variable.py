@@ -100,12 +100,14 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
 
 def _taken(model: FileModel) -> Iterator[Problem]:
     """``os.environ["COLAB_TPU_ADDR"]``."""
+    own = {name for part in (model, *model.linked) for name, _, _ in settings(part)}
     for node in model.nodes(cst.Subscript):
         if _reads(model, node):
             name = key_of(model, node) or ""
             row = _known(name, model.target)
-            if row is not None and (row["status"] == "gone" or "then" in row):
-                told = _told(row) if "then" in row else row["effect"]
+            xrt = name == _XRT and name not in own
+            if row is not None and (row["status"] == "gone" or "then" in row or xrt):
+                told = row["effect"] if row["status"] == "gone" else _told(row)
                 yield model.problem(
                     node,
                     f"{name} is not set any more ({told}): this raises KeyError",
