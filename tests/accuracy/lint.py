@@ -71,7 +71,7 @@ CODES = {
     "device-before-spawn": ("XLA407",),
     "device-index": ("XLA416",),
     "double-step": ("XLA302", "XLA304", "XLA904"),
-    "env-var": ("XLA715", "XLA701"),
+    "env-var": ("XLA715", "XLA701", "XLA429"),
     "lightning-removed-api": ("XLA801", "XLA901", "XLA910"),
     "lightning-removed-arg": ("XLA901",),
     "nonexistent-api": ("XLA801", "XLA804", "XLA904"),
