@@ -20,7 +20,10 @@ from xladoctor.diagnosis.fallback_advice import advice, lowered_since
         ("aten::adaptive_max_pool2d", "divides the input size"),
         ("aten::norm.ScalarOpt_dim", "p=0"),
         ("aten::_ctc_loss_backward", "no lowering for it; instead: compute this loss on the CPU"),
-        ("aten::grid_sampler_2d", "no lowering for it; instead: augment in the Dataset"),
+        (
+            "aten::grid_sampler_2d",
+            "no lowering for it; instead: for inputs: augment in the Dataset",
+        ),
         ("aten::equal", "(a == b).all()"),
         ("aten::nobody_knows_it", "no lowering for it: replace it"),
         ("aten::silu_out", "since 1.9"),  # a name of 1.8

@@ -25,7 +25,27 @@ class Actor(torch.nn.Module):
 
 actor = Actor().to(device)
 """
+#: A recurrent layer beside one that no line runs.
+HEARD = """\
+import torch
+import torch_xla
+
+class Tones(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heard = torch.nn.LSTM(8, 4)  # !XLA216
+        self.spare = torch.nn.LSTM(8, 4){marked}
+
+    def forward(self, x):
+        return {runs}
+
+tones = Tones().to(torch_xla.device())
+"""
 PROGRAMS = {
+    "XLA216: a layer that no line runs": HEARD.format(marked="", runs="self.heard(x)"),
+    "XLA216: one that a text may name": HEARD.format(
+        marked="  # !XLA216", runs="getattr(self, self.which)(self.heard(x))"
+    ),
     "XLA216: advantages, summed up from the last one": f"""\
 {ACTOR}
 

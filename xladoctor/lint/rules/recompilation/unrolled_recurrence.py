@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _LAYERS = ("torch.nn.LSTM", "torch.nn.RNN")
 _CELLS = frozenset({"torch.nn.LSTMCell", "torch.nn.GRUCell", "torch.nn.RNNCell"})
+#: What comes to attributes that no line names.
+_BY_TEXT = ("getattr(", ".children(", ".modules(", ".named_children(", "._modules", "__dict__")
 #: The release from which torch.nn.GRU is a scan (torch_xla replaces the class on import).
 _SCAN = (2, 7)
 #: Loops of this length or less are not worth a word.
@@ -30,7 +32,7 @@ def unrolled_recurrence(model: FileModel) -> Iterator[Problem]:
         return
     layers = _LAYERS if model.target >= _SCAN else (*_LAYERS, "torch.nn.GRU")
     for call in model.calls(*layers):
-        if model.on_xla(call.node) is not OnXla.YES:
+        if model.on_xla(call.node) is not OnXla.YES or _is_kept_unused(model, call):
             continue
         name = (call.name or "").rpartition(".")[2]
         yield model.problem(
@@ -62,6 +64,23 @@ def unrolled_recurrence(model: FileModel) -> Iterator[Problem]:
             related=[model.place(loop.node, "the loop over time")],
         )
     yield from row_by_row(model)
+
+
+def _is_kept_unused(model: FileModel, call: CallSite) -> bool:
+    """``self.detector = nn.LSTM(...)``, whose name stands nowhere else in the program.
+
+    In a file that asks for attributes by text, or whose modules run in a row, it may still run.
+    """
+    line = model.parent(call.node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    if not isinstance(target, cst.Attribute):
+        return False
+    name = target.attr.value
+    parts = (model, *model.linked)
+    if any(word in part.text for part in parts for word in _BY_TEXT):
+        return False
+    found = (node for part in parts for node in part.nodes(cst.Name) if isinstance(node, cst.Name))
+    return not any(node.value == name and node is not target.attr for node in found)
 
 
 def _is_cell(model: FileModel, call: CallSite) -> bool:
