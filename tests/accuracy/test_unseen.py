@@ -121,3 +121,16 @@ def test_the_table_is_written_of_first_counts_and_those_of_now(kept, tmp_path, m
 def test_the_table_is_of_all_sets(kept, capfd):
     assert unseen.main(["Z1", "--write", *kept]) == 2
     assert "leave their names out" in capfd.readouterr().err
+
+
+def test_a_set_of_known_files_is_counted_and_has_no_first_count(kept, tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(unseen, "AGAIN", tmp_path / "relabelled")
+    (tmp_path / "sets" / "Z1").rename(tmp_path / "Z1")
+    (tmp_path / "relabelled").mkdir()
+    (tmp_path / "Z1").rename(tmp_path / "relabelled" / "Z1")
+    assert unseen.main(["Z1", *kept]) == 0
+    assert "recall of high and medium 1/1" in capfd.readouterr().out
+    assert (tmp_path / "relabelled" / "Z1").is_dir()
+    assert unseen.main(["Z1", "--first", "abc1234", *kept]) == 2
+    assert "no first count" in capfd.readouterr().err
+    assert not (tmp_path / "sets" / "first.json").exists()

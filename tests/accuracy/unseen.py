@@ -15,6 +15,9 @@ put them there, and are left out elsewhere.
 changes one that is there. ``--write`` puts the first counts, and those of now, into the table of
 ``docs/accuracy.md``.
 
+The sets of ``relabelled``, of files that had been fixed for by other labels, are counted by their
+names alone; they have no first count.
+
 TEMPLATE says where a repository is, with ``{owner}`` and ``{name}``: any address that git fetches
 from, GitHub by default. Exit code 2 if a set has no labels or a file cannot be had.
 """
@@ -33,6 +36,8 @@ from tests.accuracy import lint
 
 HERE = Path(__file__).resolve().parent
 SETS = HERE / "unseen"
+#: Sets of files that had been fixed for, labelled once more by people who saw no labels of them.
+AGAIN = HERE / "relabelled"
 KEPT = HERE.parents[1] / ".accuracy" / "unseen"
 GITHUB = "https://github.com/{owner}/{name}.git"
 TABLE = HERE.parents[1] / "docs" / "accuracy.md"
@@ -68,12 +73,18 @@ def main(argv: list[str]) -> int:
         return 2
     counts: dict[str, dict[str, Any]] = {}
     for name in options.sets or sorted(path.name for path in SETS.iterdir() if path.is_dir()):
-        labels = SETS / name / "labels.jsonl"
-        if not labels.is_file():
+        where = next(
+            (one for one in (SETS, AGAIN) if (one / name / "labels.jsonl").is_file()), None
+        )
+        if where is None:
             print(f"{name}: no such set in {SETS}; leave the names out for all", file=sys.stderr)
             return 2
-        folder = KEPT / name
-        problem = fetch(listed(SETS / name / "files.txt"), folder, options.template)
+        if options.first and where is AGAIN:
+            print(f"{name}: its files had been fixed for: it has no first count", file=sys.stderr)
+            return 2
+        labels = where / name / "labels.jsonl"
+        folder = (KEPT.with_name(AGAIN.name) if where is AGAIN else KEPT) / name
+        problem = fetch(listed(where / name / "files.txt"), folder, options.template)
         if problem is not None:
             print(f"{name}: {problem}", file=sys.stderr)
             return 2
