@@ -14,6 +14,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._appends import appended_path
 from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
 from xladoctor.lint.rules._own_locks import own_locks
+from xladoctor.lint.rules._picture_sets import kinds
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._same import same_everywhere
 from xladoctor.lint.rules._sources import sources
@@ -42,7 +43,6 @@ _STARTS = ("fit", "validate", "test", "predict")
 _JOINS = ("accelerate.Accelerator", "optimum.neuron.", "torch.distributed.init_process_group")
 #: What asks whether a file or folder is there.
 _IS_THERE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
-_GETATTR = "builtins.getattr"
 _DATASETS = ("torchvision.datasets.", "torchaudio.datasets.")
 _BY_MASTER = (
     "{} on the master core while the others wait: `if not xm.is_master_ordinal(): "
@@ -216,21 +216,10 @@ def _is_dataset(model: FileModel, call: CallSite) -> bool:
     """
     if isinstance(call.target, Class):
         return _is_kind(model, [call.target])
-    made = call.node.func
-    if isinstance(made, cst.Call):
-        kinds = [made.args[0].value] if model.name(made.func) == _GETATTR and made.args else []
-    elif isinstance(made, cst.Subscript):
-        kinds = [
-            one.value
-            for table in sources(model, made.value) or ()
-            if isinstance(table, cst.Dict)
-            for one in table.elements
-        ]
-    else:
-        kinds = sources(model, made) or [made]
-    return bool(kinds) and all(
+    made = kinds(model, call)
+    return bool(made) and all(
         _is_kind(model, model.value(one).classes) or f"{model.name(one)}.".startswith(_DATASETS)
-        for one in kinds
+        for one in made
     )
 
 
