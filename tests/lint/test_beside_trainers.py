@@ -294,3 +294,46 @@ def test_a_variable_of_tpus_brings_the_files_together(variable, value, for_tpus,
     base = BASE if for_tpus else BASE.replace("  # !XLA101", "")
     files = {"base.py": base, "main.py": STARTED.format(variable=variable, value=value)}
     assert told_in_files(tmp_path, files, {"XLA101"}) == marks_in_files(files)
+
+
+BESIDE_LIGHTNING = """\
+import lightning as L
+import torch
+import torch_xla
+from torch.utils.data import DataLoader
+
+
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 2)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def predict(rows, path, place):
+    device = {device}
+    net = Net().to(device)
+    net.load_state_dict(torch.load(path, map_location="cpu"))
+    net.eval()
+    found = []
+    with torch.no_grad():
+        for x in DataLoader(rows, batch_size=64):
+            found.append(net(x.to(device)).argmax(-1).cpu()){mark}
+    return torch.cat(found)
+
+
+L.Trainer(accelerator="tpu", devices=1).fit(Net(), read())
+predict(read(), "net.ckpt", "cuda")
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "told_there"),
+    [("torch_xla.device()", True), ("torch.device(place)", False), ("place", False)],
+)
+def test_a_loop_beside_lightnings_that_says_its_device(device, told_there):
+    mark = "  # !XLA603" if told_there else ""
+    program = BESIDE_LIGHTNING.replace("{device}", device).replace("{mark}", mark)
+    assert told("XLA603", program) == marks(program)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from rule_helpers import found, marks, rows
 
+from xladoctor.lint import engine
+from xladoctor.lint.sources import Source
+
 ENGINE = """
 import torch
 import torch_xla.core.xla_model as xm
@@ -205,3 +208,63 @@ torch.save(painter.state_dict(), "end.pt")
 def test_a_hook_of_lightning_saves_what_is_on_the_device(saved: str, *, told: bool) -> None:
     """Behind ``fit`` all is on the host again."""
     assert rows(LED.replace("SAVED", saved), "XLA721") == ([17] if told else [])
+
+
+ONE_BY_ONE = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+from making import build_optimizer
+
+net = torch.nn.Linear(3, 3)
+optimizer = build_optimizer({}, model=net)
+
+
+def run(model, loader, adam):
+    for x in loader:
+        adam.zero_grad()
+        model(x).mean().backward()
+        STEP
+
+
+if __name__ == "__main__":
+    net.to(torch_xla.device())
+    run(net, torch.load("rows.pt"), optimizer)
+    kept = list(net.parameters())
+    torch.save(SAVED, "net.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("saved", "told"),
+    [
+        ("net.parameters()", True),
+        ("kept", True),
+        ("[x.detach().clone() for x in net.parameters()]", True),
+        ("{name: x.data for name, x in net.named_parameters()}", True),
+        ("dict(net.named_buffers())", True),
+        ('{"optimizer": optimizer.state_dict(), "step": 3}', True),
+        ("[x.cpu() for x in net.parameters()]", False),
+        ("[x.detach().cpu() for x in net.parameters()]", False),
+        ("[x.numel() for x in net.parameters()]", False),
+        ("[name for name, _ in net.named_parameters()]", False),
+        ("len(list(net.parameters()))", False),
+    ],
+)
+def test_parameters_one_by_one_and_an_optimizer_that_others_step(saved: str, *, told: bool) -> None:
+    program = ONE_BY_ONE.replace("SAVED", saved).replace("STEP", "xm.optimizer_step(adam)")
+    assert rows(program, "XLA721") == ([22] if told else [])
+
+
+def test_an_optimizer_that_nobody_has_seen_on_the_device_is_silent() -> None:
+    program = ONE_BY_ONE.replace("SAVED", "optimizer.state_dict()").replace("STEP", "adam.step()")
+    assert rows(program, "XLA721") == []
+
+
+def test_a_generator_of_parameters_is_not_fixed_but_told_as_what_it_is() -> None:
+    program = ONE_BY_ONE.replace("SAVED", "net.parameters()").replace("STEP", "adam.step()")
+    result = engine.lint(
+        Source("train.py", program), engine.LintOptions(codes=frozenset({"XLA721"}))
+    )
+    assert ["TypeError" in one.message for one in result.findings] == [True]
+    assert [one.fix for one in result.findings] == [None]

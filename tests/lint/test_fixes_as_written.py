@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from xladoctor.lint import engine, fixes
+from xladoctor.lint.sources import Source
 
 
 def fixed(program, *codes):
@@ -140,3 +141,39 @@ def test_an_optional_torch_xla_stays_optional():
     assert done.startswith(OPTIONAL[: OPTIONAL.index("class Own")].rstrip())
     assert "    import torch_xla.core.xla_model as xm\n    import torch_xla\n" in done
     assert "torch_xla.sync()" in done
+
+
+def test_what_streams_gets_no_sampler():
+    """``DataLoader`` raises ValueError for one, and the sampler asks for a length."""
+    program = """\
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from torch.utils.data import DataLoader, {base}
+
+
+class Lines({base}):
+    def __init__(self, path):
+        self.path = path
+
+    def __iter__(self):
+        yield from open(self.path)
+
+
+def run(index, net, optimizer):
+    device = torch_xla.device()
+    lines = Lines("a.txt")
+    loader = DataLoader(lines, batch_size=64, drop_last=True)
+    for x in pl.MpDeviceLoader(loader, device):
+        net(x).mean().backward()
+        xm.optimizer_step(optimizer)
+
+
+torch_xla.launch(run, args=(None, None))
+"""
+    stream, rows = (program.format(base=base) for base in ("IterableDataset", "Dataset"))
+    assert fixed(stream, "XLA402") == stream
+    assert "sampler=sampler" in fixed(rows, "XLA402")
+    options = engine.LintOptions(codes=frozenset({"XLA402"}))
+    [told] = engine.lint(Source("train.py", stream), options).findings
+    assert "itertools.islice" in told.suggestion

@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import found, marks, rows
 
 XM = """\
 import torch
@@ -303,3 +303,38 @@ def test_as_agents_are_written(name):
     asked = name.partition(":")[0].split()
     told = {(row, code) for row, code in found(program) if code in asked}
     assert told == {(row, code) for row, code in marks(program) if code in asked}
+
+
+PLAYER = """\
+import torch
+import torch_xla
+
+
+class Player:
+    def __init__(self, env):
+        self.env = env
+        self.seen, _ = env.reset()
+
+    def choose(self, net):
+        seen = torch.tensor([self.seen], device=torch_xla.device())
+        return net(seen).argmax(-1).item()
+
+    def play_once(self, net: torch.nn.Module):
+        action = {action}
+        self.seen, reward, done, _, _ = self.{stepped}.step(action)
+        return reward, done
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "stepped", "told"),
+    [
+        ("self.choose(net)", "env", True),
+        ("self.choose(net)", "envs", True),
+        ("self.choose(net)", "counter", False),
+        ("self.env.action_space.sample()", "env", False),
+    ],
+)
+def test_a_method_that_takes_one_step_of_an_environment(action, stepped, told):
+    program = PLAYER.format(action=action, stepped=stepped)
+    assert rows(program, "XLA101") == ([12] if told else [])

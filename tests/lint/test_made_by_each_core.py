@@ -219,6 +219,41 @@ def run(index, net, paths):
 STEPS
 xmp.spawn(run, args=(None, ["a.txt"]))
 """,
+    "XLA402: streams of a function beside them, which draws or goes through all": """\
+HEAD
+class Rows(IterableDataset):
+    def __init__(self, paths):
+        self.paths = paths
+class Drawn(IterableDataset):
+    def __init__(self, make):
+        self.make = make
+    def __iter__(self):
+        return draw(self.make)
+class Read(Rows):
+    def __iter__(self):
+        return read(self.paths)
+class Cut(Rows):
+    def __iter__(self):
+        yield from mine(self.paths)
+def draw(rows):
+    while True:
+        yield rows[torch.randint(len(rows), (1,)).item()]
+def read(paths):
+    for path in paths:
+        yield from open(path)
+def mine(paths):
+    for path in paths[xm.get_ordinal() :: xm.xrt_world_size()]:
+        yield from open(path)
+def run(index, net, paths):
+    device = xm.xla_device()
+    loader = DataLoader(Drawn(paths), batch_size=64)
+STEPS
+    loader = DataLoader(Cut(paths), batch_size=64)
+STEPS
+    loader = DataLoader(Read(paths), batch_size=64)  # !XLA402
+STEPS
+xmp.spawn(run, args=(None, ["a.txt"]))
+""",
     "XLA402: a stream that is told a number": """\
 HEAD
 class Lines(IterableDataset):

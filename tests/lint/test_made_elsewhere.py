@@ -100,8 +100,53 @@ def work(core, args):
 """,
     "one core": """
 def work(core):
+    data = datasets.CIFAR10("data", download=core == 0)  # !XLA406
+    test = datasets.CIFAR10("data", train=False, download=core == 0)
+    learn(data)
+""",
+    "one core, by what it is called": """
+def work(core):
+    first = xm.is_master_ordinal()
+    data = datasets.CIFAR10("data", download=first)  # !XLA406
+    more = datasets.SVHN("data", download=xm.is_master_ordinal(local=False))  # !XLA406
+    rest = datasets.MNIST("data", download=core.wants)
+    learn(data)
+""",
+    "one core, in a function": """
+def rows(rank):
+    return datasets.CIFAR10("data", download=(rank == 0))  # !XLA406
+def work(core):
+    learn(rows(xm.get_ordinal()))
+""",
+    "one core, for which the others wait": """
+def work(core):
+    if core != 0:
+        xm.rendezvous("data")
+    data = datasets.CIFAR10("data", download=core == 0)
+    if core == 0:
+        xm.rendezvous("data")
+    learn(data)
+""",
+    "one core, after all have met": """
+def rows(core):
+    return datasets.CIFAR10("data", download=core == 0)
+def work(core):
+    if core == 0:
+        fetch("data")
+    xm.rendezvous("data")
+    learn(rows(core))
+""",
+    "one core, of what is there": """
+def work(core):
     data = datasets.CIFAR10("data", download=core == 0)
     learn(data)
+datasets.CIFAR10("data", download=True)
+""",
+    "one core alone": """
+def work(core):
+    if core == 0:
+        data = datasets.CIFAR10("data", download=core == 0)
+        learn(data)
 """,
     "one process first": """
 def work(core, state):

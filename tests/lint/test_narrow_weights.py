@@ -216,6 +216,58 @@ def test_a_model_that_two_optimizers_train_is_told_once():
     assert told_by_defaults(BF16, f"model.parameters(), {again}")
 
 
+SETTINGS = """
+import json
+import torch
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+from own.nets import Net
+
+
+def work(index, flags, file, batches):
+    settings = json.load(open(file))
+    model = Net().to(torch.bfloat16).to(torch_xla.device())
+    optimizer = torch.optim.AdamW(model.parameters(), lr={rate})
+    for batch in batches:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+        torch_xla.sync()
+
+
+if __name__ == "__main__":
+    FLAGS = {{"rate": 2e-5, "large": 1e-2, "optim": {{"rate": 3e-5}}, "set": 1e-5}}
+    FLAGS["set"] = read("rate")
+    if FLAGS["rate"]:
+        work(0, FLAGS, "a.json", None)
+    else:
+        xmp.spawn(work, args=(FLAGS, "a.json", None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        ("flags['rate']", True),
+        ("float(flags['rate'])", True),
+        ("flags['optim']['rate']", True),
+        ("flags.get('rate', 0.1)", True),
+        ("settings.get('rate', 5e-5)", True),
+        ("float(settings.get('rate', 5e-5))", True),
+        ("flags['large']", False),
+        ("flags['set']", False),
+        ("flags['rates']", False),
+        ("flags.get('large', 5e-5)", False),
+        ("settings['rate']", False),
+        ("settings.get('rate')", False),
+        ("settings.get('rate', 5e-3)", False),
+        ("settings.get('rate', index)", False),
+    ],
+)
+def test_a_rate_that_a_dictionary_has(rate, told):
+    assert (rows(SETTINGS.format(rate=rate), "XLA732") != []) is told
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_the_default_rate_is_that_of_transformers():
     transformers = pytest.importorskip("transformers")

@@ -585,6 +585,10 @@ def launch(name):
 """
 FINDER = LAUNCHER.replace("found._mp_fn", "getattr(found, name)")
 WRITER = LAUNCHER.replace("found = import_module(name)", "return import_module(name).Writer")
+LAZY = LAUNCHER.replace(
+    "(name)\n    return found._mp_fn", "('torch_xla.runtime')\n    return name(found)"
+)
+OWN = LAZY.replace("torch_xla.runtime", "helper")
 STARTS = "\n\n\ndef start(*given, **named):\n    return Weighted(*given, **named)"
 
 
@@ -606,6 +610,8 @@ STARTS = "\n\n\ndef start(*given, **named):\n    return Weighted(*given, **named
         (LAUNCHER, "Trainer", "", False),
         (FINDER, "Trainer", "", True),
         (WRITER, "Trainer", "", False),
+        (LAZY, "Trainer", "", False),
+        (OWN, "Trainer", "", True),
     ],
 )
 def test_a_class_of_a_helper_that_nothing_names(tmp_path, imports, trainer, more, told):

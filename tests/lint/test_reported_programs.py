@@ -475,6 +475,86 @@ mesh = xs.Mesh(np.arange(cores), (cores,), ("data",))
 x = torch.randn(64, 4).to(torch_xla.device())
 xs.mark_sharding(x, mesh, ("data", None))  # !XLA429
 """,
+    "XLA429 XLA402: a mesh of cores that are processes, and nothing that turns SPMD on": f"""\
+{XM}
+import torch_xla.distributed.spmd as xs
+def each(index, rows):
+    net = torch.nn.Linear(8, 8).to(torch_xla.device())
+    adam = torch.optim.Adam(net.parameters())
+    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
+    loader = DataLoader(rows, batch_size=8, drop_last=True)  # !XLA402
+    feed = pl.MpDeviceLoader(
+        loader,
+        torch_xla.device(),
+        input_sharding=xs.ShardingSpec(mesh, ("data", None)),  # !XLA429
+    )
+    for batch in feed:
+        adam.zero_grad()
+        net(batch).mean().backward()
+        xm.optimizer_step(adam)
+torch_xla.launch(each, args=(torch.randn(64, 8),))
+""",
+    "XLA429 XLA402: a mesh, and SPMD is on": f"""\
+{XM}
+import torch_xla.distributed.spmd as xs
+def each(index, rows):
+    xr.use_spmd()
+    net = torch.nn.Linear(8, 8).to(torch_xla.device())
+    adam = torch.optim.Adam(net.parameters())
+    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
+    loader = DataLoader(rows, batch_size=8, drop_last=True)
+    feed = pl.MpDeviceLoader(
+        loader,
+        torch_xla.device(),
+        input_sharding=xs.ShardingSpec(mesh, ("data", None)),
+    )
+    for batch in feed:
+        adam.zero_grad()
+        net(batch).mean().backward()
+        xm.optimizer_step(adam)
+torch_xla.launch(each, args=(torch.randn(64, 8),))
+""",
+    "XLA429 XLA402: a mesh, and a helper that nobody has read": f"""\
+{XM}
+import torch_xla.distributed.spmd as xs
+from own import start
+start()
+def each(index, rows):
+    net = torch.nn.Linear(8, 8).to(torch_xla.device())
+    adam = torch.optim.Adam(net.parameters())
+    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
+    loader = DataLoader(rows, batch_size=8, drop_last=True)
+    feed = pl.MpDeviceLoader(
+        loader,
+        torch_xla.device(),
+        input_sharding=xs.ShardingSpec(mesh, ("data", None)),
+    )
+    for batch in feed:
+        adam.zero_grad()
+        net(batch).mean().backward()
+        xm.optimizer_step(adam)
+torch_xla.launch(each, args=(torch.randn(64, 8),))
+""",
+    "XLA429 XLA402: a mesh, and a comment that says how it is started": f"""\
+{XM}
+import torch_xla.distributed.spmd as xs
+# XLA_USE_SPMD=1 python train.py
+def each(index, rows):
+    net = torch.nn.Linear(8, 8).to(torch_xla.device())
+    adam = torch.optim.Adam(net.parameters())
+    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
+    loader = DataLoader(rows, batch_size=8, drop_last=True)
+    feed = pl.MpDeviceLoader(
+        loader,
+        torch_xla.device(),
+        input_sharding=xs.ShardingSpec(mesh, ("data", None)),
+    )
+    for batch in feed:
+        adam.zero_grad()
+        net(batch).mean().backward()
+        xm.optimizer_step(adam)
+torch_xla.launch(each, args=(torch.randn(64, 8),))
+""",
     "XLA425 XLA429: one host saves shards, and evaluations are sharded nowhere": f"""\
 {XM}
 import torch_xla.distributed.spmd as xs

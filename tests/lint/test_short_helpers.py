@@ -6,7 +6,7 @@ All programs are invented. ``# !XLA603`` marks a line on which that rule has to 
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import found, found_in_files, marks
 
 HEAD = """\
 import time
@@ -661,3 +661,75 @@ def test_constants_are_computed_once(name):
 def test_what_looks_alike_is_not_told(name):
     code, program = QUIET[name]
     assert code not in {other for _, other in found(HEAD + program)}
+
+
+GIVERS = """\
+def modules():
+    try:
+        import torch_xla.core.xla_model as xm
+        import torch_xla.distributed.parallel_loader as pl
+        import torch_xla.runtime as runtime
+    except ImportError:
+        return None, None, None
+    return xm, pl, runtime
+
+
+def first():
+    import torch_xla.core.xla_model
+
+    return torch_xla.core.xla_model
+
+
+def one_of_two(old):
+    import torch_xla.core.xla_model as xm
+    import torch_xla.runtime as runtime
+
+    return xm if old else runtime
+
+
+def each(old):
+    import torch_xla.core.xla_model as xm
+    import torch_xla.runtime as runtime
+
+    if old:
+        return xm
+    return runtime
+
+
+def made():
+    import torch_xla
+
+    return Settings(torch_xla)
+"""
+TAKERS = """\
+import torch_xla
+from torch.utils.data import DataLoader
+{imports}
+
+def feed(rows, device):
+    {taken}
+    {used}
+"""
+
+
+@pytest.mark.parametrize(
+    ("taken", "used", "told"),
+    [
+        ("model, loaders, _ = modules()", "model.xrt_world_size()", True),
+        ("model = first()", "model.xrt_world_size()", True),
+        ("held, model = 1, first()", "model.xrt_world_size()", True),
+        ("_, *model = modules()", "model.xrt_world_size()", False),
+        ("model = made()", "model.xrt_world_size()", False),
+        ("model = each(rows)", "model.xrt_world_size()", False),
+        ("model = one_of_two(rows)", "model.xrt_world_size()", False),
+        ("loaders, model, _ = modules()", "model.MpDeviceLoader(rows, device)", False),
+    ],
+)
+def test_modules_that_a_function_gives_back(taken, used, tmp_path, *, told):
+    text = TAKERS.replace("{taken}", taken).replace("{used}", used)
+    here = found(f"{GIVERS}\n\n{text.replace('{imports}', '')}")
+    assert ("XLA801" in {code for _, code in here}) is told
+    names = "each, first, made, modules, one_of_two"
+    files = {"own.py": GIVERS, "feed.py": text.replace("{imports}", f"from own import {names}")}
+    there = {code for _, code in found_in_files(tmp_path, files)["feed.py"]}
+    assert ("XLA801" in there) is told

@@ -21,6 +21,7 @@ from xladoctor.lint.model.dotted import (
     is_name,
     last_name,
 )
+from xladoctor.lint.model.given_back import given_back, givers
 from xladoctor.lint.model.knowledge import LOADERS, PARTIAL
 from xladoctor.lint.model.needed import needed
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
@@ -28,6 +29,9 @@ from xladoctor.lint.model.unbound import left_out
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from xladoctor.lint.model.given_back import Gives
+    from xladoctor.lint.model.syntax import FunctionNode
 
 _BUILTINS = frozenset(dir(builtins))
 #: Files that may hand on what they import.
@@ -266,7 +270,20 @@ class Names:
         bindings = scope.lookup(name)
         if bindings is None:
             return f"builtins.{name}" if name in _BUILTINS else self._unbound.get(name)
-        return self._from_bindings(bindings) or self._handed_on(name, bindings)
+        found = self._from_bindings(bindings) or given_back(self._tree, bindings, self._gives)
+        return found or self._handed_on(name, bindings)
+
+    def _gives(self, call: cst.Call) -> Gives:
+        """What the function that a call runs gives back, if it imports torch_xla for others."""
+        linked, function = self.linked(call.func), self.definition(call.func)
+        names = self if linked is None else linked[0]
+        if not isinstance(function, Function):
+            return (), self._raw
+        return names._givers.get(function.node, ()), names._raw  # noqa: SLF001
+
+    @functools.cached_property
+    def _givers(self) -> Mapping[FunctionNode, Sequence[cst.BaseExpression]]:
+        return givers(self._tree)
 
     def _handed_on(self, name: str, bindings: Sequence[Binding]) -> str | None:
         """``def save(xm, path)`` and ``xm, pl = load_torch_xla()`` in a file that imports it."""

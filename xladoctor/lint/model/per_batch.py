@@ -13,10 +13,10 @@ from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.loops import LoopKind
 from xladoctor.lint.model.module_hooks import trained_with
 from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.training import method
+from xladoctor.lint.model.training import method, steps_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.training import Training
@@ -149,6 +149,8 @@ class CalledPerBatch:
             return None
         methods = function.owner.methods.values()
         calls = self._graph.calls_in(function)
+        if self._plays(calls):
+            return LoopKind.ROLLOUT
         if know.ACT_NAME.search(function.name) or self._is_shown_state(function):
             learns = any(
                 self._training.trains(call, 1)
@@ -163,6 +165,11 @@ class CalledPerBatch:
             self._around[call] is None and self._training.trains(call, 1) for call in calls
         )
         return LoopKind.STEP if learns else None
+
+    def _plays(self, calls: Sequence[cst.Call]) -> bool:
+        """``play_step(net)`` of an agent: a model chooses, and the environment takes one step."""
+        once = [call for call in calls if self._around[call] is None]
+        return any(map(steps_environment, once)) and any(map(self._training.asks_model, once))
 
     def _is_shown_state(self, function: Function) -> bool:
         """``agent.step(observation)``: what it makes of it is one step of an environment."""

@@ -33,10 +33,10 @@ from xladoctor.lint.model.purpose import (
     found_members,
     names_xla,
     own_trainers,
-    spmd_is_on,
     used_frameworks,
 )
 from xladoctor.lint.model.regions import Regions
+from xladoctor.lint.model.spmd import spmd_is_on
 from xladoctor.lint.model.syntax import Forest, Tree
 from xladoctor.lint.model.unit_tests import in_folder_of_tests
 from xladoctor.lint.model.unpacked import Unpacked
@@ -179,7 +179,7 @@ class Part:
     @functools.cached_property
     def spmd(self) -> bool:
         """Whether it runs as one program over all devices."""
-        return spmd_is_on(self.tree, self.names)
+        return spmd_is_on(self.tree, self.names, self.unit.text)
 
     @functools.cached_property
     def uses(self) -> frozenset[Part]:

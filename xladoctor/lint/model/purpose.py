@@ -368,13 +368,3 @@ def _of_framework(dotted: str) -> str | None:
     root, _, rest = dotted.partition(".")
     framework = _FRAMEWORKS.get(root)
     return framework if rest.rpartition(".")[2] in _RUNS.get(framework or "", ()) else None
-
-
-def spmd_is_on(tree: Tree, names: Names) -> bool:
-    """Whether a file makes its program one over all devices."""
-    called = (names.resolve(call.func) or "" for call in tree.calls)
-    return any(
-        name.endswith((".use_spmd", ".mark_sharding", ".xla_sharding.Mesh", ".spmd.Mesh"))
-        and name.startswith("torch_xla")
-        for name in called
-    ) or any(string(literal) == "XLA_USE_SPMD" for literal in tree.strings)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import last_name, text_of
+from xladoctor.lint.model.dotted import imports_module, last_name, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +30,8 @@ _FINDS = frozenset(
 )  # fmt: skip
 #: One of them: a launcher asks what it loads for one name.
 _LOADS = "import_module"
+#: Modules that have nothing of a program: ``importlib.import_module("torch_xla.core.xla_model")``.
+_NO_PART = ("torch.", "torch_xla")
 
 
 def unclaimed(
@@ -135,12 +137,15 @@ def _asks_by_name(tree: Tree, node: cst.Name) -> bool:
     """Whether a module that a text finds is asked for names alone that stand there.
 
     ``mod = importlib.import_module(name)`` and ``xmp.spawn(mod._mp_fn)``: a launcher. Also
-    ``importlib.import_module(name).SummaryWriter(folder)``.
+    ``importlib.import_module(name).SummaryWriter(folder)``, and of a module that is written there
+    and is none of the program's, whatever is done with it.
     """
     found = tree.parents[node]
     if isinstance(found, cst.ImportAlias) and found.asname is None and node.value == _LOADS:
         return True  # each call is looked at
     call = tree.parents[found] if isinstance(found, cst.Attribute) else found
+    if isinstance(call, cst.Call) and (imports_module(call) or "").startswith(_NO_PART):
+        return True
     line = tree.parents[call]
     if isinstance(call, cst.Call) and isinstance(line, cst.Attribute):
         return True

@@ -18,9 +18,10 @@ def over_own_loader(model: FileModel, loop: Loop) -> bool:
 
     A Trainer runs its own loops alone, and Accelerate has the loaders that it is given: what a
     loader of torch goes to directly, nobody has prepared. Beside Lightning's Trainer such a loop
-    often runs what was trained elsewhere, on another device.
+    often runs what was trained elsewhere, on another device: there it has to move its batches to
+    what torch_xla gave.
     """
-    if "lightning" in model.frameworks:
+    if "lightning" in model.frameworks and not _surely_moves(model, loop):
         return False
     given = loop.iterates
     kinds = {given.kind, *(road.kind for road in given.roads)}
@@ -31,3 +32,14 @@ def over_own_loader(model: FileModel, loop: Loop) -> bool:
         and isinstance(loop.node, cst.For)
         and model.file_with(made).name(made.func) == DATA_LOADER
     )
+
+
+def _surely_moves(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop moves something to a device that is certainly one of XLA's."""
+    given = (
+        call.argument(0, "device")
+        for call in model.calls_in(loop.node)
+        if call.method == "to" and model.loop(call.node) is loop
+    )
+    devices = (model.value(one) for one in given if one is not None)
+    return any(one.kind is Kind.DEVICE and one.certain for one in devices)

@@ -1,16 +1,17 @@
 """Shardings in a program that never turns SPMD on.
 
 Measured on torch_xla 2.9 (also through the Trainer of transformers 5, whose ``xla_fsdp_v2`` turns
-nothing on): ``mark_sharding`` raises "Please enable SPMD via `torch_xla.runtime.use_spmd()`".
+nothing on): ``mark_sharding`` raises "Please enable SPMD via `torch_xla.runtime.use_spmd()`", and
+``input_sharding`` of a device loader does nothing: each of two cores got the whole batch.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.spmd import LIBRARIES
 from xladoctor.lint.rules._spmd import FSDP, MARK
 
 if TYPE_CHECKING:
@@ -21,16 +22,11 @@ if TYPE_CHECKING:
 #: The setting of transformers' ``fsdp_config`` that shards by SPMD.
 _SETTING = "xla_fsdp_v2"
 _ON = "use_spmd"
+_DEVICE_LOADERS = tuple(
+    f"torch_xla.distributed.parallel_loader.{name}" for name in ("MpDeviceLoader", "ParallelLoader")
+)
 _VARIABLE = "XLA_USE_SPMD"
 _TRAINERS = ("TrainingArguments", "SFTConfig")
-#: Libraries that turn nothing on by themselves.
-_LIBRARIES = frozenset(
-    {
-        *("torch", "torch_xla", "torchvision", "numpy", "transformers", "datasets", "trl", "peft"),
-        *("accelerate", "evaluate", "tqdm", "wandb", "huggingface_hub", "timm", "PIL", "builtins"),
-        *sys.stdlib_module_names,
-    }
-)
 
 
 def never_turned_on(model: FileModel) -> Iterator[Problem]:
@@ -47,7 +43,15 @@ def never_turned_on(model: FileModel) -> Iterator[Problem]:
         return  # be it in a comment that says how to start the program
     if any(part.once(_turns_on) for part in parts) or not _is_read(model):
         return
-    spot = next(_shardings(model), None)
+    spot, loader = next(_shardings(model), None), next(_loaders(model), None)
+    if spot is None and loader is not None:
+        yield model.problem(
+            loader,
+            "nothing in this program turns SPMD on, and without it input_sharding is ignored: "
+            "every core gets the whole batch",
+            suggestion="a DistributedSampler for the loader, and no mesh; or xr.use_spmd(), before "
+            "the first use of a device",
+        )
     if spot is not None:
         yield model.problem(
             spot,
@@ -75,9 +79,19 @@ def _shardings(model: FileModel) -> Iterator[cst.BaseExpression]:
                 yield item.value
 
 
+def _loaders(model: FileModel) -> Iterator[cst.BaseExpression]:
+    """What device loaders are told to shard by."""
+    for call in model.calls(*_DEVICE_LOADERS):
+        given = call.keywords.get("input_sharding")
+        if given is not None and model.literal(given) is NotImplemented and _runs(model, call):
+            yield given
+
+
 def _runs(model: FileModel, call: CallSite) -> bool:
     """Whether the file's own lines come to a call."""
     if call.function is None:
+        return True
+    if model.on_every_core(call.node) is not None:
         return True
     return any(call in model.reached(start.node) for start in model.calls_of(None))
 
@@ -90,4 +104,4 @@ def _is_read(model: FileModel) -> bool:
         for call in part.calls()
         if call.name is not None and call.target is None
     }
-    return roots <= _LIBRARIES
+    return roots <= LIBRARIES

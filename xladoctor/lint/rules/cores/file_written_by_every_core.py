@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, walk
+from xladoctor.lint.model import walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rewrites.moves import under_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._appends import appended_path
-from xladoctor.lint.rules._cores import asks_for_core, differs, entry_places, every_core
+from xladoctor.lint.rules._cores import differs, entry_places, every_core
+from xladoctor.lint.rules._downloads import IS_THERE, fetched_by_master, fetches, is_dataset
 from xladoctor.lint.rules._own_locks import own_locks
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._same import same_everywhere
-from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.rules._writes import (
     PRETRAINED,
     RUNS,
@@ -28,7 +28,7 @@ from xladoctor.lint.rules._writes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, Entry, FileModel, Guard, Problem
@@ -40,15 +40,19 @@ _FIRST = re.compile(r"(?i)(process|rank|zero|master|main|leader)\w*_first$|lock$
 _STARTS = ("fit", "validate", "test", "predict")
 #: What is made by each process of a launcher, which runs all of the script.
 _JOINS = ("accelerate.Accelerator", "optimum.neuron.", "torch.distributed.init_process_group")
-#: What asks whether a file or folder is there.
-_IS_THERE = frozenset({"exists", "isdir", "isfile", "is_dir", "is_file"})
-_GETATTR = "builtins.getattr"
-_DATASETS = ("torchvision.datasets.", "torchaudio.datasets.")
 _BY_MASTER = (
     "{} on the master core while the others wait: `if not xm.is_master_ordinal(): "
     "xm.rendezvous(tag)` before it, `if xm.is_master_ordinal(): xm.rendezvous(tag)` after it"
 )
 
+_TOGETHER = (
+    "every core downloads and unpacks into one folder: where the data is not there yet, one core "
+    "may read what another has half written"
+)
+_ALONE = (
+    "the master core downloads here while the others go on: where the data is not there yet, they "
+    "raise RuntimeError (Dataset not found), or read what is half written"
+)
 _REMOVED = (
     "every core removes {}: FileNotFoundError on a later one, or another core's file is gone",
     "remove it before the cores are started",
@@ -187,7 +191,8 @@ def _downloads(model: FileModel) -> Iterator[Problem]:
     told: dict[object, list[set[tuple[cst.BaseExpression, bool]]]] = {}
     for call in model.giving("download"):
         download, root = call.keywords["download"], call.argument(0, "root")
-        if not _is_dataset(model, call) or not _fetches(model, download):
+        alone = fetched_by_master(model, download) and not _was_waited_for(model, call)
+        if not is_dataset(model, call) or not (alone or fetches(model, download)):
             continue
         if root is not None and differs(model, root):
             continue
@@ -201,56 +206,28 @@ def _downloads(model: FileModel) -> Iterator[Problem]:
         before.append(under)
         yield model.problem(
             call.node,
-            "every core downloads and unpacks into one folder: where the data is not there yet, "
-            "one core may read what another has half written",
+            _ALONE if alone else _TOGETHER,
             suggestion=_BY_MASTER.format("download"),
             related=entry_places(model, entry),
         )
 
 
-def _is_dataset(model: FileModel, call: CallSite) -> bool:
-    """Whether what is called is a dataset of torchvision or torchaudio, also by another name.
-
-    ``kind(...)`` of ``kind = CIFAR10 if small else CIFAR100``, ``KINDS[name](...)``,
-    ``getattr(datasets, name)(...)`` and classes of the program that inherit from one.
-    """
-    if isinstance(call.target, Class):
-        return _is_kind(model, [call.target])
-    made = call.node.func
-    if isinstance(made, cst.Call):
-        kinds = [made.args[0].value] if model.name(made.func) == _GETATTR and made.args else []
-    elif isinstance(made, cst.Subscript):
-        kinds = [
-            one.value
-            for table in sources(model, made.value) or ()
-            if isinstance(table, cst.Dict)
-            for one in table.elements
-        ]
-    else:
-        kinds = sources(model, made) or [made]
-    return bool(kinds) and all(
-        _is_kind(model, model.value(one).classes) or f"{model.name(one)}.".startswith(_DATASETS)
-        for one in kinds
+def _was_waited_for(model: FileModel, call: CallSite, depth: int = 2) -> bool:
+    """Whether cores meet before what the master downloads, or somebody else has downloaded it."""
+    order = model.tree.order
+    meets = any(
+        other.function is call.function and order[other.node] < order[call.node]
+        for other in model.calls()
+        if (name := model.effects.name(other)) is not None and name.empty
     )
-
-
-def _is_kind(model: FileModel, classes: Collection[Class]) -> bool:
-    """Whether all of some classes are such datasets, and none asks which core it is on."""
-    return bool(classes) and all(
-        any(base.startswith(_DATASETS) for base in model.library_bases(one))
-        and not asks_for_core(model, one.node)
-        for one in classes
+    others = (x for x in model.giving("download") if x is not call and is_dataset(model, x))
+    is_there = any(
+        fetches(model, other.keywords["download"]) and every_core(model, other.node) is None
+        for other in others
     )
-
-
-def _fetches(model: FileModel, download: cst.BaseExpression) -> bool:
-    """``download=True``, or ``download=not os.path.exists(root)``: where nothing is there yet."""
-    if model.literal(download) is True:
-        return True
-    asked = sources(model, download) or []
-    parts = [part for one in asked for part in walk(one) if isinstance(part, cst.Call)]
-    asks = any(model.call(part).last in _IS_THERE for part in parts)
-    return asks and not differs(model, download)
+    callers = model.callers(call.function) if call.function is not None and depth else ()
+    here = (one for one in callers if model.is_here(one.node))
+    return meets or is_there or any(_was_waited_for(model, one, depth - 1) for one in here)
 
 
 def _commands(model: FileModel) -> Iterator[Problem]:
@@ -295,7 +272,7 @@ def _there_before(model: FileModel, call: CallSite) -> bool:
 def _asks_for_file(model: FileModel, guard: Guard) -> bool:
     """``if not os.path.exists(path):``, ``if not path.is_file():``."""
     asked = (part for part in walk(guard.test) if isinstance(part, cst.Call))
-    return any(model.call(part).last in _IS_THERE for part in asked)
+    return any(model.call(part).last in IS_THERE for part in asked)
 
 
 def _starts_later(model: FileModel, call: CallSite, start: cst.CSTNode) -> bool:

@@ -82,10 +82,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             "every core iterates over the whole dataset"
             + (": an epoch does the same work once per core" if training else "")
             + " (device loaders move batches, they do not shard the dataset)",
-            suggestion="give it distributed=True, with a process group of the backend 'xla'"
-            if others
-            else "give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
-            "rank=xr.global_ordinal())",
+            suggestion=_advice(model, call),
             related=[
                 *entry_places(model, entry),
                 *(model.place(loop.node, f"the {loop.kind.value} over it") for loop in loops),
@@ -94,6 +91,31 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
             if others or call.begun is not None or {"sampler", "batch_sampler"} & {*call.keywords}
             else _fix(model, call),
         )
+
+
+def _advice(model: FileModel, call: CallSite) -> str:
+    if call.name in _OTHERS:
+        return "give it distributed=True, with a process group of the backend 'xla'"
+    if _streamed(model, call) is not None:
+        return (
+            "share the samples out in __iter__ (a stream takes no sampler): itertools.islice("
+            "samples, xr.global_ordinal(), None, xr.world_size())"
+        )
+    return (
+        "give sampler=DistributedSampler(dataset, num_replicas=xr.world_size(), "
+        "rank=xr.global_ordinal())"
+    )
+
+
+def _streamed(model: FileModel, call: CallSite) -> Class | None:
+    """The class of the program whose objects stream, if a loader goes over one."""
+    dataset = call.argument(0, "dataset")
+    instance = model.value(dataset).instance if dataset is not None else None
+    return instance.cls if instance is not None and _streams(model, instance.cls) else None
+
+
+def _streams(model: FileModel, cls: Class) -> bool:
+    return any((base or "").endswith("IterableDataset") for base in model.library_bases(cls))
 
 
 def _of_files(model: FileModel) -> Iterator[Problem]:
@@ -133,6 +155,8 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     loader = bound_name(model, call.node)
     if line is None or not loader or dataset is None or len(call.positional) > 2:
         return None  # the sampler needs a name that goes with the loader's
+    if _streamed(model, call) is not None:
+        return None  # DataLoader raises ValueError
     if sampler is None or cores is None or core is None or model.on_every_core(call.node) is None:
         return None
     stem = loader.removesuffix("loader").removesuffix("data").rstrip("_")
@@ -289,10 +313,18 @@ def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:
     cls: Class | None = value.instance.cls if value.instance is not None else None
     if cls is None:
         return value.kind is Kind.LOADER
-    bases = {model.name(base) or "" for base in cls.bases}
-    if not any(base.endswith("IterableDataset") for base in bases):
+    if not _streams(model, cls):
         return _takes_core(model, cls.node)
     # What streams may share out by any word for it, or draw what it gives.
-    maker = cls.methods.get("__init__")
+    maker = model.method(cls, "__init__")
     numbered = maker is not None and not _NUMBERS.isdisjoint(maker.parameters)
-    return len(bases) > 1 or numbered or says_any([cls.node], _SHARES)
+    return len(cls.bases) > 1 or numbered or says_any(_code_of(model, cls), _SHARES)
+
+
+def _code_of(model: FileModel, cls: Class) -> Iterator[cst.CSTNode]:
+    """A class that streams, those it stands on, and the functions that make what it gives."""
+    yield from (one.node for one in (cls, *model.parents(cls)))
+    gives = model.method(cls, "__iter__")
+    for site in model.reached(gives.node) if gives is not None else ():
+        if isinstance(site.target, Function):
+            yield site.target.node

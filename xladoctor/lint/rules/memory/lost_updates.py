@@ -11,6 +11,7 @@ from xladoctor.lint.model import Kind
 from xladoctor.lint.model.knowledge import GIVE_ITSELF
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import default_of
+from xladoctor.lint.rules._environment import key_of
 from xladoctor.lint.rules._given import entries
 from xladoctor.lint.rules._optimized import owners
 from xladoctor.lint.rules._settled import by_default, chosen
@@ -33,6 +34,7 @@ _RATES = frozenset(
 #: An update of this size moves no weight above 0.05: half the distance between bfloat16 numbers.
 MOST = 1e-4
 _PRETRAINED = "from_pretrained"
+_GET = "get"
 #: What keeps other weights than these, or trains few of them.
 _ELSEWHERE = re.compile(
     r"master_?(weights|params)|kahan|stochastic_?round|\blora\b|(\b|_)peft(\b|_)|Lora"
@@ -95,8 +97,51 @@ def _rate(model: FileModel, call: CallSite) -> float | None:
 
 
 def _numbers(model: FileModel, node: cst.BaseExpression) -> Sequence[object]:
-    said = argument(model, the_source(model, node))
-    return by_default(model, node) if said is NotImplemented else (said,)
+    """What a rate may be with the defaults of the settings, also of those in dictionaries."""
+    made = _as_it_is(model, node)
+    said = argument(model, made)
+    if said is not NotImplemented:
+        return (said,)
+    if isinstance(made, cst.Subscript) and NotImplemented in by_default(model, made):
+        key = key_of(model, made)
+        held = [] if key is None else _held(model, made.value, key)
+        return [one for value in held for one in by_default(model, value)]
+    found = _of_get(model, made) if isinstance(made, cst.Call) else None
+    return by_default(model, node) if found is None else found
+
+
+def _held(
+    model: FileModel, dictionary: cst.BaseExpression, key: str
+) -> Sequence[cst.BaseExpression]:
+    """What a dictionary of the program has under a key, wherever it was written or set."""
+    written = [value for name, value in entries(model, dictionary) if name == key]
+    later = [
+        line.value
+        for line in model.nodes(cst.Assign)
+        for item in line.targets
+        if isinstance(item.target, cst.Subscript) and key_of(model, item.target) == key
+    ]
+    return [*written, *later]
+
+
+def _as_it_is(model: FileModel, node: cst.BaseExpression) -> cst.BaseExpression:
+    """The same without ``float(...)`` around it, where it is made."""
+    made = the_source(model, node)
+    if isinstance(made, cst.Call) and model.name(made.func) == "builtins.float" and made.args:
+        return the_source(model, made.args[0].value)
+    return made
+
+
+def _of_get(model: FileModel, node: cst.Call) -> Sequence[object] | None:
+    """``settings.get("rate", 5e-5)``: what the dictionary holds, else the default."""
+    call = model.call(node)
+    key = model.literal(call.positional[0]) if call.positional else None
+    if call.method != _GET or call.name is not None or call.receiver is None:
+        return None  # also ``os.environ.get``, whose texts become numbers
+    otherwise = call.argument(1, "default")
+    held = _held(model, call.receiver, key) if isinstance(key, str) else ()
+    values = held or ([] if otherwise is None else [otherwise])
+    return [one for value in values for one in by_default(model, value)]
 
 
 def _groups(model: FileModel, call: CallSite) -> Sequence[cst.Dict]:

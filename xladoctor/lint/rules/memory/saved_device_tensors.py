@@ -17,6 +17,8 @@ from xladoctor.lint.rules._exact import given_last, in_order, made_by, same_name
 from xladoctor.lint.rules._handed_over import handed_over, is_trainer
 from xladoctor.lint.rules._lightning_hooks import is_lightning
 from xladoctor.lint.rules._reads import not_here
+from xladoctor.lint.rules._saved_parameters import gone_over, listed
+from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
+_RECORDS = (
+    "torch.save records the XLA device of every tensor: the file cannot be loaded where there is no"
+    " such device"
+)
+_RAISES = (
+    "torch.save cannot write a generator (TypeError: cannot pickle), and of a list of these "
+    "parameters it would record the XLA device"
+)
 #: Dictionaries within helpers within dictionaries.
 _DEPTH = 4
 #: Classes of other packages that write checkpoints with ``torch.save`` (timm 1.0).
@@ -63,13 +73,14 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
         holder = next((item for item in states if there(model, call, item)), None)
         if holder is None:
             continue
+        raises = any(gone_over(model, one) is holder for one in saved)
+        whole = holder is data or raises
         yield model.problem(
             call.node,
-            "torch.save records the XLA device of every tensor: the file cannot be loaded where "
-            "there is no such device",
+            _RAISES if raises else _RECORDS,
             suggestion="xm.save(model.state_dict(), path), on all cores: it copies to the host and "
             "writes on the master",
-            fix=_fix(model, call) if holder is not data else None,
+            fix=None if whole else _fix(model, call),
         )
     if not led:
         yield from _by_saver(model)
@@ -131,6 +142,10 @@ def _states(
         return
     if model.value(data).kind is Kind.MODEL:
         yield data
+        return
+    alone = gone_over(model, data) or listed(model, data)
+    if alone is not None:
+        yield alone
         return
     last = given_last(model, data) if isinstance(data, cst.Name) else None
     made = model.call(last) if isinstance(last, cst.Call) else made_by(model, data)
@@ -295,10 +310,12 @@ def _taken_to_host(model: FileModel, holder: cst.BaseExpression) -> bool:
 
 
 def _steps_there(model: FileModel, optimizer: cst.BaseExpression) -> bool:
-    """Whether ``xm.optimizer_step`` takes the optimizer's steps: its moments are on the device."""
+    """Whether ``xm.optimizer_step`` takes its steps, also in a function that is given it."""
+    made = the_source(model, optimizer)
     return any(
-        same_name(call.argument(0, "optimizer"), optimizer)
+        same_name(given, optimizer) or (the_source(model, given) is made and made is not optimizer)
         for call in model.calls("torch_xla.core.xla_model.optimizer_step")
+        if (given := call.argument(0, "optimizer")) is not None
     )
 
 
