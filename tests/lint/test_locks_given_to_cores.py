@@ -1,4 +1,4 @@
-"""Objects with a lock that are given to the cores. ``# !XLA408`` marks what has to be found."""
+"""Objects that are given to the cores and cannot be sent to them. ``# !XLA408`` marks what has to be found."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from rule_helpers import marks, rows
 
 START = """
 import argparse
+import multiprocessing
+import threading
 import types
+import tensorboardX
+import torch.multiprocessing as mp
 import torch_xla
 import torch_xla.distributed.xla_multiprocessing as xmp
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
 
 
 def work(index, given):
@@ -41,6 +47,13 @@ MARK = "  # !XLA408"
         ('options = {"net": wrapped, "lr": 0.1}', "options", ""),
         ("options = types.SimpleNamespace(net=wrapped)", "options", ""),
         ("pass", "argparse.Namespace(lock=lock)", ""),
+        ("queue = multiprocessing.Queue()", "queue", ', start_method="fork"'),
+        ('queue = mp.get_context("spawn").SimpleQueue()', "queue", ""),
+        ("pass", "threading.Event()", ""),
+        ("writer = SummaryWriter()", "writer", ""),
+        ("pass", "tensorboardX.SummaryWriter()", ""),
+        ('log = open("log.txt", "w")', "log", ""),
+        ("options.bar = tqdm(total=8)", "options", ""),
     ],
 )
 def test_what_cannot_be_copied(before, given, how):
@@ -56,6 +69,9 @@ def test_what_cannot_be_copied(before, given, how):
         ("options.net = net", "options", "", "pass"),
         ("options = load()", "options", "", "pass"),
         ("other = options; other.size = 3", "other", "", "pass"),
+        ("queue = multiprocessing.Queue()", "queue", ", nprocs=1", "pass"),
+        ("queue = multiprocessing.Manager().Queue()", "queue", "", "pass"),
+        ('options.log = open("log.txt").read()', "options", "", "pass"),
     ],
 )
 def test_what_can(before, given, how, behind):
@@ -75,5 +91,22 @@ def begin(net):
         return net.to(torch_xla.device())
 
     xmp.spawn(work{method}){mark}
+"""
+    assert [(row, "XLA408") for row in rows(program, "XLA408")] == sorted(marks(program))
+
+
+@pytest.mark.parametrize(("how", "mark"), [("", MARK), (", debug_single_process=True", "")])
+def test_the_same_of_launch(how, mark):
+    program = f"""
+import multiprocessing
+import torch_xla
+
+
+def work(index, queue):
+    queue.put(torch_xla.device())
+
+
+if __name__ == "__main__":
+    torch_xla.launch(work, args=(multiprocessing.Queue(),){how}){mark}
 """
     assert [(row, "XLA408") for row in rows(program, "XLA408")] == sorted(marks(program))

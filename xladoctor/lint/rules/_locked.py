@@ -1,7 +1,10 @@
-"""What is given to the cores and holds a lock of multiprocessing: it cannot be sent to them.
+"""What is given to the cores and cannot be sent to them: it holds a lock, a file or a thread.
 
 ``xmp.spawn`` runs its processes by an executor, which pickles what they are given, also where they
-are forked. Measured on torch_xla 2.9.0: ``RuntimeError``, of both classes, with both start methods.
+are forked. Measured on torch_xla 2.9.0, with both start methods, of its own two classes and of a
+queue; of the others ``pickle.dumps`` was measured with Python 3.11, tensorboard 2.21 and
+tensorboardX 2.6: ``RuntimeError`` or ``TypeError``. What ``multiprocessing.Manager()`` gives can be
+sent.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import libcst as cst
 
 from xladoctor.lint.model.knowledge import MODEL_WRAPPER, XMP
-from xladoctor.lint.rules._exact import given_last, in_order
+from xladoctor.lint.rules._exact import given_last, given_true, in_order
 from xladoctor.lint.rules._sources import the_source
 
 if TYPE_CHECKING:
@@ -19,30 +22,78 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel
 
-_LOCKED = frozenset({MODEL_WRAPPER, f"{XMP}.MpSerialExecutor"})
+_OPEN = "builtins.open"
+_OF_PROCESSES = (
+    *("Queue", "JoinableQueue", "SimpleQueue", "Lock", "RLock", "Event", "Condition"),
+    *("Semaphore", "BoundedSemaphore", "Barrier", "Value", "Array"),
+)
+_OF_THREADS = ("Lock", "RLock", "Event", "Condition", "Semaphore", "Barrier", "Thread", "Timer")
+#: What keeps a process from being given an object, by what makes it.
+_KEPT_BACK = {
+    **dict.fromkeys([MODEL_WRAPPER, f"{XMP}.MpSerialExecutor"], "a lock"),
+    **{
+        f"{module}.{name}": "a lock"
+        for module in ("multiprocessing", "torch.multiprocessing")
+        for name in _OF_PROCESSES
+    },
+    **{f"threading.{name}": "a lock" for name in _OF_THREADS},
+    **{f"queue.{name}": "a lock" for name in ("Queue", "LifoQueue", "PriorityQueue")},
+    **dict.fromkeys(
+        [
+            "torch.utils.tensorboard.SummaryWriter",
+            "torch.utils.tensorboard.writer.SummaryWriter",
+            "tensorboardX.SummaryWriter",
+        ],
+        "a queue and its thread",
+    ),
+    **{f"tqdm{module}.tqdm": "an open file" for module in ("", ".auto", ".std")},
+    _OPEN: "an open file",
+}
+_CONTEXTS = frozenset({"multiprocessing.get_context", "torch.multiprocessing.get_context"})
 
 
 class Locked(NamedTuple):
-    """An argument for the cores, and what makes the object with the lock in it."""
+    """An argument for the cores, what makes the object in it, its class, and what it holds."""
 
     given: cst.BaseExpression
     made: cst.Call
     which: str
+    holds: str
 
 
 def locked(model: FileModel, start: CallSite) -> Iterator[Locked]:
-    """What a start gives to its processes that has a lock: by itself, or kept in it."""
-    nprocs, args = start.argument(2, "nprocs"), start.argument(1, "args")
-    if args is None or (nprocs is not None and model.literal(nprocs) == 1):
-        return  # one process, which is this one
+    """What a start gives to its processes and cannot be sent: by itself, or kept in it."""
+    args = start.argument(1, "args")
+    if args is None or _is_alone(model, start):
+        return
     whole = the_source(model, args)
     for element in whole.elements if isinstance(whole, cst.Tuple | cst.List) else ():
         for part in (element.value, *_kept_in(model, element.value, start)):
             made = the_source(model, part)
-            name = model.call(made).name if isinstance(made, cst.Call) else None
-            if isinstance(made, cst.Call) and name in _LOCKED:
-                yield Locked(element.value, made, (name or "").rpartition(".")[2])
+            name = _class_of(model, made) if isinstance(made, cst.Call) else ""
+            if isinstance(made, cst.Call) and name in _KEPT_BACK:
+                which = "file" if name == _OPEN else name.rpartition(".")[2]
+                yield Locked(element.value, made, which, _KEPT_BACK[name])
                 break
+
+
+def _is_alone(model: FileModel, start: CallSite) -> bool:
+    """Whether a start runs its function in this process: nothing is sent."""
+    if start.name == f"{XMP}.spawn":
+        nprocs = start.argument(2, "nprocs")
+        return nprocs is not None and model.literal(nprocs) == 1
+    return given_true(model, start, "debug_single_process") is not None
+
+
+def _class_of(model: FileModel, made: cst.Call) -> str:
+    """The full name of what a call makes; of a context of multiprocessing as of the module."""
+    call = model.call(made)
+    if call.name is None and call.method in _OF_PROCESSES and call.receiver is not None:
+        context = the_source(model, call.receiver)
+        named = model.call(context).name if isinstance(context, cst.Call) else None
+        if named in _CONTEXTS:
+            return f"multiprocessing.{call.method}"
+    return call.name or ""
 
 
 def _kept_in(

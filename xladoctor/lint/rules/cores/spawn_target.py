@@ -37,7 +37,7 @@ def spawn_target(model: FileModel) -> Iterator[Problem]:
     launched = sorted(WITHOUT_NUMBER) if model.is_xla else ()
     for call in model.calls(_SPAWN, _LAUNCH, *launched):
         problem = _of_target(model, call)
-        yield from _locks(model, call) if call.name == _SPAWN else ()
+        yield from _locks(model, call) if call.name in {_SPAWN, _LAUNCH} else ()
         if problem is not None:
             yield problem
         elif _is_lost(model, call):
@@ -61,10 +61,10 @@ def _locks(model: FileModel, call: CallSite) -> Iterator[Problem]:
     for one in locked(model, call):
         yield model.problem(
             one.given,
-            f"the processes are given a copy of this, and the lock of its {one.which} cannot be "
-            "copied, also where they are forked: RuntimeError",
-            suggestion="make it at the top of the file, where the function that runs on the cores "
-            "finds it; or leave it out",
+            f"the processes are given a copy of this, and a {one.which} cannot be copied, also "
+            f"where they are forked: it holds {one.holds}, and this raises an error",
+            suggestion="make it in the function that runs on the cores, or at the top of the file, "
+            "where forked processes find it",
             related=[model.place(one.made, "made here")],
         )
 
