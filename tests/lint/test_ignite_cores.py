@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import codes, found, marks
 
 TRAINING = """\
 import torch
@@ -154,3 +154,30 @@ def test_a_function_that_the_master_alone_defines(guard: str, alone: bool):
     written, shown = ("", "") if alone else ("# !XLA406", "# !XLA401")
     source = HANDLER.format(guard=guard, written=written, shown=shown)
     assert told(source, {"XLA401", "XLA406"}) == marks(source)
+
+
+METRICS = """
+import torch
+{device}
+from ignite.engine import create_supervised_evaluator
+from ignite.handlers import EarlyStopping
+from ignite.metrics import Accuracy, Loss
+
+
+def evaluator(net, stop):
+    metrics = {{"accuracy": Accuracy(),{mark}
+               "loss": Loss(torch.nn.CrossEntropyLoss())}}
+    found = create_supervised_evaluator(net, metrics=metrics, device=device)
+    stop.append(EarlyStopping(3, lambda engine: 1.0, found))
+    return found
+"""
+XLA = "import torch_xla\ndevice = torch_xla.device()"
+
+
+@pytest.mark.parametrize(
+    ("device", "mark"), [(XLA, "  # !XLA801"), ('device = torch.device("cuda")', "")]
+)
+def test_metrics_ask_for_what_torch_xla_has_lost(device: str, mark: str):
+    program = METRICS.format(device=device, mark=mark)
+    assert {one for one in found(program) if one[1] == "XLA801"} == marks(program)
+    assert "XLA801" not in codes(program, target=(2, 6))

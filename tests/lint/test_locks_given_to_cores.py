@@ -1,4 +1,4 @@
-"""Objects that are given to the cores and cannot be sent to them. ``# !XLA408`` marks what has to be found."""
+"""Objects that are given to the cores and cannot be sent to them. ``# !XLA408``: to be found."""
 
 from __future__ import annotations
 

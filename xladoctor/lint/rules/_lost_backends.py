@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from xladoctor import catalogue
+from xladoctor.lint.model import OnXla
 from xladoctor.lint.rules._api import version
 
 if TYPE_CHECKING:
@@ -16,11 +17,16 @@ if TYPE_CHECKING:
 
 def lost_backends(model: FileModel) -> Iterator[Problem]:
     """Find ``idist.Parallel(backend="xla-tpu")`` where the framework cannot reach the cores."""
-    rows = _rows()
+    rows, told = _rows(), set[str]()
     for call in model.calls(*rows):
         row = rows[str(call.name)]
-        if model.target >= version(row["gone_in"]) and _asked(model, call, row):
-            yield model.problem(call.node, row["fails"], suggestion=row["instead"])
+        if model.target < version(row["gone_in"]) or not _asked(model, call, row):
+            continue
+        if row.get("once"):
+            if row["fails"] in told or not model.is_xla or model.on_xla(call.node) is OnXla.NO:
+                continue
+            told.add(row["fails"])
+        yield model.problem(call.node, row["fails"], suggestion=row["instead"])
 
 
 def _asked(model: FileModel, call: CallSite, row: Mapping[str, Any]) -> bool:
