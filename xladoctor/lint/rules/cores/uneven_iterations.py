@@ -13,6 +13,7 @@ from xladoctor.lint.model.taken import targets
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._caught_steps import caught_steps
 from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._flags_of_master import set_on_master
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
@@ -22,7 +23,7 @@ from xladoctor.lint.rules._signals import asks_signal
 from xladoctor.lint.rules._stopped import stopped_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
@@ -59,7 +60,10 @@ def _in_loops(model: FileModel) -> Iterator[Problem]:
     if "accelerate" in model.led_by:
         asked.append(Effect.OPTIMIZER_STEP)  # of an optimizer that it prepared: reduces first
     events = [event for part in (model, *model.linked) for event in part.effects.of(*asked)]
-    collectives = {event.call.node: event.call for event in events if event.call is not None}
+    collectives: dict[cst.CSTNode, CallSite] = {
+        event.call.node: event.call for event in events if event.call is not None
+    }
+    yield from _caught(model, collectives)
     met_in: dict[Loop, list[CallSite]] = {}
     for call in collectives.values():
         for inner in {model.loop(call.node), model.step_loop(call.node)} - {None}:
@@ -84,6 +88,23 @@ def _in_loops(model: FileModel) -> Iterator[Problem]:
             if model.loop(node) is not loop:
                 continue
             yield from _leaves(model, loop, node, meetings, told)
+
+
+def _caught(model: FileModel, collectives: Mapping[cst.CSTNode, CallSite]) -> Iterator[Problem]:
+    """``except Exception: continue`` around the step."""
+    for handler, met, loop in caught_steps(model, collectives):
+        yield model.problem(
+            handler,
+            f"a core whose step raises goes on to the next one alone: "
+            f"{snippet(model, met.node.func)} of the others meets that of its next step, and hangs "
+            "when it has no more",
+            suggestion="let it raise, which ends the run on all cores; catch only what no core "
+            "can raise alone",
+            related=[
+                model.place(met.node, "where all cores have to meet"),
+                loop_place(model, loop),
+            ],
+        )
 
 
 def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:
