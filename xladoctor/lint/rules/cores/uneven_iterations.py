@@ -149,8 +149,8 @@ def _uneven_shares(model: FileModel, loop: Loop, meetings: list[CallSite]) -> It
 
 
 def _names_one(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether a node is a name or attribute by itself, and no part of one."""
-    if isinstance(node, cst.Attribute):
+    """Whether a node is a name, attribute or ``state["epoch"]`` by itself, and no part of one."""
+    if isinstance(node, cst.Attribute | cst.Subscript):
         return True
     return isinstance(node, cst.Name) and not isinstance(model.parent(node), cst.Attribute)
 
@@ -169,10 +169,17 @@ def _set_by_master(model: FileModel, name: cst.CSTNode, loop: Loop) -> cst.CSTNo
         if isinstance(line, cst.Assign | cst.AugAssign)
         and any(model.tree.text(target).strip() == text for target in targets(line))
     ]
-    if not lines:
-        return None
-    guard = model.master_only(lines[-1])
-    return lines[-1] if guard is not None and guard.node not in inside else None
+    last = lines[-1] if lines else _kept_by_master(model, name, loop)
+    guard = model.master_only(last) if last is not None else None
+    return last if guard is not None and guard.node not in inside else None
+
+
+def _kept_by_master(model: FileModel, name: cst.CSTNode, loop: Loop) -> cst.CSTNode | None:
+    """What the master alone gives ``self.start`` in another method, beside a number written out."""
+    inside = set(walk(loop.node))
+    made = model.kept_in(name) if isinstance(name, cst.Attribute) else ()
+    read = [one for one in made if one not in inside and model.literal(one) is NotImplemented]
+    return read[-1] if read and all(model.master_only(one) is not None for one in read) else None
 
 
 def _leaves(
