@@ -10,11 +10,11 @@ import libcst as cst
 from xladoctor.lint import family
 from xladoctor.lint.model import ignite
 from xladoctor.lint.model.asked_cores import CORES, asks_for_cores, asks_for_others
-from xladoctor.lint.model.dotted import string
+from xladoctor.lint.model.dotted import string, text_of
 from xladoctor.lint.model.frameworks import HELD_TRAINERS, LIGHTNING_FOR_XLA
 from xladoctor.lint.model.knowledge import DEVICE_NAME
 from xladoctor.lint.model.wrappers import meant
-from xladoctor.lint.words import names_settings
+from xladoctor.lint.words import names_settings, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +69,8 @@ _KINDS = frozenset({"TPU", "XLA", "NEURON"})
 STARTED = "_mp_fn"
 #: What a Trainer does on TPUs alone.
 _OF_TPUS = frozenset({"get_tpu_sampler", "nested_xla_mesh_reduce", "tpu_spmd_dataloader"})
+#: Words of settings that choose one program over all devices.
+_WAYS = frozenset({"spmd", "fsdp", "sharded", "sharding"})
 _XLA = re.compile(r"""^["']xla(:\d+)?["']$""")
 #: What takes a device, as text, first.
 _TAKES_DEVICE = frozenset(
@@ -371,10 +373,22 @@ def _of_framework(dotted: str) -> str | None:
 
 
 def spmd_is_on(tree: Tree, names: Names) -> bool:
-    """Whether a file makes its program one over all devices."""
-    called = (names.resolve(call.func) or "" for call in tree.calls)
+    """Whether a file makes its program one over all devices, not as one of several ways."""
     return any(
         name.endswith((".use_spmd", ".mark_sharding", ".xla_sharding.Mesh", ".spmd.Mesh"))
         and name.startswith("torch_xla")
-        for name in called
+        and not _is_one_way(tree, call)
+        for call in tree.calls
+        for name in (names.resolve(call.func) or "",)
     ) or any(string(literal) == "XLA_USE_SPMD" for literal in tree.strings)
+
+
+def _is_one_way(tree: Tree, call: cst.Call) -> bool:
+    """``if settings.distribution == "spmd":``: the program has others beside it."""
+    tests = (one.test for one in tree.ancestors(call) if isinstance(one, cst.If))
+    return any(
+        isinstance(test, cst.Comparison)
+        and isinstance(test.comparisons[0].operator, cst.Equal)
+        and bool(words(text_of(test.comparisons[0].comparator) or "") & _WAYS)
+        for test in tests
+    )

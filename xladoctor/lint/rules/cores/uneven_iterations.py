@@ -21,6 +21,7 @@ from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
 from xladoctor.lint.rules._signals import asks_signal
 from xladoctor.lint.rules._stopped import stopped_alone
+from xladoctor.lint.rules._together import brings_together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -268,10 +269,13 @@ def _lacks_batch(loop: Loop, node: cst.CSTNode, guard: Guard) -> bool:
 
 
 def _asks_clock(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPEST) -> bool:
-    """Whether a condition compares a time that each core reads from its own clock."""
+    """Whether a condition compares a time that each core reads from its own clock.
+
+    Not where the cores agree on it there: ``xm.mesh_reduce("late", time.time() > end, max)``.
+    """
     for part in walk(node):
         if isinstance(part, cst.Call) and (model.name(part.func) or "") in _CLOCKS:
-            return True
+            return not _agreed(model, part, node)
         if isinstance(part, cst.Name | cst.Attribute) and depth:
             made = model.assigned_to(part)
             if any(
@@ -279,6 +283,13 @@ def _asks_clock(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPES
             ):
                 return True
     return False
+
+
+def _agreed(model: FileModel, part: cst.CSTNode, whole: cst.CSTNode) -> bool:
+    """Whether a call around a part of an expression brings the values of the cores together."""
+    around = {part, *model.tree.ancestors(part)} - set(model.tree.ancestors(whole))
+    calls = (one for node in around if isinstance(node, cst.Call) for one in model.reached(node))
+    return any(brings_together(model, one) for one in calls)
 
 
 def _is_time(model: FileModel, node: cst.BaseExpression) -> bool:
