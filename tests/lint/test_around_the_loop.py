@@ -551,7 +551,7 @@ LOADED = """
         if xm.is_master_ordinal():
             saved = torch.load(path, map_location="cpu")
             model.load_state_dict(saved["model"])  # here
-            optimizer.load_state_dict(saved["optimizer"])
+            optimizer.load_state_dict(saved["optimizer"])  # here
         BETWEEN
         for x, y in pl.MpDeviceLoader(loader, device):
             model(x).mean().backward()

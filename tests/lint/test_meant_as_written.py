@@ -146,7 +146,7 @@ def train(model, batches, optimizer):
             total = summed(total)
             print(total.item(), loss.item())
             again = summed(loss * 2)
-            print(again.item())  # !XLA113
+            print(again.item())
 """,
 }
 

@@ -432,3 +432,27 @@ def test_a_model_that_a_file_without_a_loop_makes(tmp_path, seed, expected):
         for item in results
     }
     assert told == {"parts.py": expected, "main.py": []}
+
+
+@pytest.mark.parametrize(
+    ("start", "told"),
+    [
+        ('if settings.way == "spmd_fsdp":\n        xr.use_spmd()', True),
+        ("xr.use_spmd()", False),
+        ('if settings.device == "tpu":\n        xr.use_spmd()', False),
+        ('use_spmd = getattr(xr, "use_spmd", None)\n    if use_spmd:\n        use_spmd()', False),
+    ],
+)
+def test_what_runs_as_one_program_only_by_a_setting(start, told):
+    program = f"""\
+import torch_xla.runtime as xr
+{_CORES}
+def work(index, model, loader, settings):
+    {start}
+    device = torch_xla.device()
+    fit(model.to(device), loader, device)
+    if xr.global_ordinal() == 0:
+        xm.rendezvous("done")
+xmp.spawn(work, args=(None, None, None))
+"""
+    assert ("XLA405" in {code for _, code in found(program)}) is told

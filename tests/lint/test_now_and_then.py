@@ -126,3 +126,64 @@ def test_plain_pytorch_is_left_alone():
     program = program.replace("pl.MpDeviceLoader(loader, device)", "loader")
     lines = [line for line in program.splitlines(keepends=True) if "torch_xla" not in line]
     assert codes("".join(lines)) == []
+
+
+MEANS = "loss, total = mean_of(loss), mean_of(total); counts[0] += total"
+SHOWN = """\
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+
+
+def mean_of(value):
+    return xm.all_reduce("sum", value) / 8
+
+
+def train(net, adam, loader, device):
+    total, counts = torch.zeros((), device=device), torch.zeros(2, device=device)
+    for step, x in enumerate(pl.MpDeviceLoader(loader, device)):
+        adam.zero_grad()
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        total = total + loss.detach()
+        counts[1] += loss.detach()
+        adam.step()
+        {end}
+        {always}
+        if step % 100 == 0:
+            {shown}
+"""
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        "mean = xm.all_gather(loss).mean()\nprint(mean.item())",
+        "mean = mean_of(total / 100)\nprint(float(mean.cpu()))",
+        "mean = torch.sum(counts) / 2\nprint((mean).item())",
+        "both = loss * 2\nboth = both + total\nprint(both.item())",
+        "norm = torch.stack([loss, total]).norm()\nprint(norm.item())",
+    ],
+)
+@pytest.mark.parametrize(
+    ("end", "always", "told"),
+    [
+        ("torch_xla.sync()", "pass", False),
+        ("xm.mark_step()", "loss = loss.detach()", False),
+        ("pass", "pass", True),
+        ("pass", "loss = loss.detach()", True),
+        ("torch_xla.sync()", MEANS, True),
+    ],
+)
+def test_what_is_computed_behind_the_end_is_no_part_of_the_step(shown, end, always, told):
+    program = SHOWN.format(end=end, always=always, shown=shown.replace("\n", "\n            "))
+    assert ("XLA113" in codes(program)) is told
+
+
+@pytest.mark.parametrize(
+    ("always", "told"), [("mean = mean_of(loss)", True), ("mean = loss.detach()", False)]
+)
+def test_what_every_step_computes_behind_the_end_is_part_of_the_next(always, told):
+    program = SHOWN.format(end="torch_xla.sync()", always=always, shown="print(mean.item())")
+    assert ("XLA113" in codes(program)) is told

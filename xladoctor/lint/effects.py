@@ -193,6 +193,12 @@ class Effects:
         """See :meth:`Segments.ran_before`."""
         return self._segments.ran_before(node, value, loop)
 
+    def made_behind(
+        self, node: cst.CSTNode, value: cst.BaseExpression, loop: Loop, within: cst.CSTNode
+    ) -> bool:
+        """See :meth:`Segments.made_behind`."""
+        return self._segments.made_behind(node, value, loop, within)
+
     def ends_between(
         self, first: cst.CSTNode, second: cst.CSTNode, loop: Loop
     ) -> Sequence[cst.CSTNode]:

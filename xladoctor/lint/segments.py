@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.parts import names_added, walk
 from xladoctor.lint.model.syntax import Function
+from xladoctor.lint.model.taken import targets
 from xladoctor.lint.model.wrappers import may_end_graph
 
 if TYPE_CHECKING:
@@ -58,6 +60,45 @@ class Segments:
             first = order[made] if made is not None and pending else -1
             between = (place for place in places if first < order[place] < order[node])
             if any(self._has_run(place, node) for place in between):
+                return True
+        return False
+
+    def made_behind(
+        self, node: cst.CSTNode, value: cst.BaseExpression, loop: Loop, within: cst.CSTNode
+    ) -> bool:
+        """Whether a value is computed under a condition, of what had run by then.
+
+        ``torch_xla.sync()``, and then ``mean = xm.all_reduce("sum", loss) / cores`` where a line is
+        due: nothing of the step waits in it. What is computed is a small graph of its own.
+
+        Args:
+            node: What reads it.
+            value: The value.
+            loop: The loop of the steps.
+            within: The condition.
+        """
+        model = self._model
+        made = self._made_last(value, node, loop)
+        if not isinstance(made, cst.BaseExpression) or within not in model.tree.ancestors(made):
+            return False
+        found = [part for part in walk(made) if isinstance(part, cst.Name | cst.Attribute)]
+        of = [part for part in found if model.value(part).is_device_tensor]
+        called = {part.func for part in walk(made) if isinstance(part, cst.Call)}
+        return bool(of) and all(
+            self.made_behind(made, part, loop, within)
+            or (self.ran_before(made, part, loop) and not self._filled(part, made, loop))
+            for part in of
+            if part not in called
+        )
+
+    def _filled(self, tensor: cst.BaseExpression, node: cst.CSTNode, loop: Loop) -> bool:
+        """Whether ``counts[0] += hits`` of a tensor is pending where a node stands."""
+        order, text = self._model.tree.order, dotted_text(tensor)
+        for line in walk(loop.node, into_functions=False):
+            if not isinstance(line, cst.Assign | cst.AugAssign) or order[line] > order[node]:
+                continue
+            held = [one.value for one in targets(line) if isinstance(one, cst.Subscript)]
+            if text in map(dotted_text, held) and not self.ends_between(line, node, loop):
                 return True
         return False
 
@@ -209,6 +250,8 @@ class Segments:
             and loop.node in model.tree.ancestors(item.node)
         ]  # fmt: skip
         last = max(made, key=order.__getitem__, default=None)
+        if isinstance(last, cst.Call) and model.call(last).method == "detach":
+            return self._made_last(last, last, loop) or last  # the same numbers
         parts = [self._made_last(part, last, loop) for part in names_added(last)] if last else []
         known = [part for part in parts if part is not None]
         return max(known, key=order.__getitem__, default=last)

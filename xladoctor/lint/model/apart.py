@@ -7,17 +7,33 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.calls import called_name
+from xladoctor.lint.model.dotted import paired, text_of
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.model.values import Kind, Value
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xladoctor.lint.model.frames import Env
+    from xladoctor.lint.model.syntax import Tree
 
 #: Names in a condition that holds where there are several cores.
 _SEVERAL = re.compile(
     r"world_?size|cores|nprocs|processes|process_count|replicas|distributed|initialized|\bddp\b",
     re.IGNORECASE,
+)
+#: What reads a checkpoint, by a word of its name, and the keys of the numbers in one.
+_LOADS = frozenset({"load", "loads", "restore", "read"})
+_COUNTS = frozenset(
+    {
+        *("epoch", "epochs", "step", "steps", "iteration", "iterations", "iter", "iters", "turn"),
+        *("best", "patience", "wait", "waited", "counter", "loss", "acc", "accuracy", "score"),
+        *("metric", "start", "bad"),
+    }
 )
 
 
@@ -99,3 +115,37 @@ def as_tried(handled: Env, tried: Env) -> Env:
         else value
         for name, value in handled.items()
     }
+
+
+def read_of_file(tree: Tree, node: cst.Assign) -> Iterator[cst.BaseExpression]:
+    """What ``start, best = state["epoch"], state.get("best", 0)`` gives numbers of a checkpoint.
+
+    Args:
+        tree: The syntax of the file or files.
+        node: The line.
+    """
+    for target in node.targets:
+        for one, given in paired(target.target, node.value):
+            if _is_count(tree, given):
+                yield one
+
+
+def _is_count(tree: Tree, node: cst.BaseExpression) -> bool:
+    """``state["epoch"] + 1``, ``int(state["epoch"])`` of ``state = torch.load(path)``."""
+    if isinstance(node, cst.BinaryOperation):
+        return _is_count(tree, node.left)
+    key: str | None = None
+    if isinstance(node, cst.Subscript):
+        index = index_of(node)
+        key, node = text_of(index), node.value
+    elif isinstance(node, cst.Call) and node.args:
+        if called_name(node) in {"int", "float"}:
+            return _is_count(tree, node.args[0].value)
+        if isinstance(node.func, cst.Attribute) and node.func.attr.value == "get":
+            key, node = text_of(node.args[0].value), node.func.value
+    if key is None or not words(key) & _COUNTS:
+        return False
+    while isinstance(node, cst.Subscript):
+        node = node.value
+    made = tree.assigned_once(node) if isinstance(node, cst.Name) else None
+    return isinstance(made, cst.Call) and bool(words(called_name(made)) & _LOADS)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import canonical, is_name
+from xladoctor.lint.model.picked import newest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
 #: Functions for devices that are there instead of XLA devices.
 _FOR_GPUS = ("torch.cuda.", "torch.mps.", "torch.xpu.")
-
-#: One function, by its names of two releases.
-_SYNC = {"torch_xla.sync", "torch_xla.core.xla_model.mark_step"}
 
 
 def on_xla(
@@ -41,8 +39,8 @@ def on_xla(
             found.add(meaning)
         elif not (meaning or "").startswith(_FOR_GPUS) and not _does_nothing(item.node):
             return None
-    if found == _SYNC:
-        return "torch_xla.sync"
+    if len(found) > 1:
+        found = {newest(canonical(one)) for one in found}
     return found.pop() if len(found) == 1 else None
 
 

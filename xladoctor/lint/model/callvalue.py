@@ -22,6 +22,7 @@ from xladoctor.lint.model.contained import (
     element_of,
     first_origin,
     spread,
+    together,
     under_names,
     without_places,
 )
@@ -205,7 +206,7 @@ class CallEvaluator:
             places = container(None, tuple(rest))
             given[params.star_arg.name.value] = places if counted else without_places(places)
         value = self._flow.enter(node, function, bound.instance, given, named=by_name)
-        return _together(value) if self._asks_all_cores(function) else value
+        return together(value) if self._asks_all_cores(function) else value
 
     def _asks_all_cores(self, function: Function) -> bool:
         """``compute()`` of a class of the program that is built on torchmetrics' Metric."""
@@ -340,16 +341,3 @@ def _without_default(
         open_ = name in names or name in function.keyword_only
         if open_ and one.default is None and name not in given:
             yield name
-
-
-def _together(value: Value) -> Value:
-    """What is the same on all cores, as are the parts of a tuple or dictionary."""
-    element = _together(value.element) if value.element is not None else None
-    items = tuple(map(_together, value.items)) if value.items is not None else None
-    entries = [(key, _together(one)) for key, one in value.entries or ()]
-    return value.but(
-        local=False,
-        element=element,
-        items=items,
-        entries=tuple(entries) if value.entries is not None else None,
-    )

@@ -285,3 +285,16 @@ def flat(value: Value) -> Value:
 def _on_device_in(value: Value) -> Value | None:
     """The first in a container that is, or holds, a tensor on the device."""
     return next((item for item in value.inner if item.holds_device_tensor), None)
+
+
+def together(value: Value) -> Value:
+    """What is the same on all cores, as are the parts of a tuple or dictionary."""
+    element = together(value.element) if value.element is not None else None
+    items = tuple(map(together, value.items)) if value.items is not None else None
+    entries = [(key, together(one)) for key, one in value.entries or ()]
+    return value.but(
+        local=False,
+        element=element,
+        items=items,
+        entries=tuple(entries) if value.entries is not None else None,
+    )

@@ -37,6 +37,11 @@ def bounds(tree: Tree, node: cst.CSTNode) -> tuple[Position, Position]:
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
             # The position of a definition begins at its decorators; its name is what we mean.
             start = Position(until.start.line, until.start.column + 1)
+    elif isinstance(node, cst.ExceptHandler):
+        end = Position(start.row, start.column + len("except"))
+        if node.type is not None:
+            until = tree.range(node.type)
+            end = Position(until.end.line, until.end.column + 1)
     return start, end
 
 

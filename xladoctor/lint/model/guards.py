@@ -13,6 +13,7 @@ from xladoctor.lint.model.conditions import joined, meant, without_not
 from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.loops import Guard, OnXla
+from xladoctor.lint.model.masters import Masters
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.model.turns import both_sides, leaves, refuses
 from xladoctor.lint.model.values import Kind
@@ -55,6 +56,7 @@ class Guards:
         self._names = flow.names
         self._flow = flow
         self._known: dict[cst.CSTNode, tuple[Guard, ...]] = {}
+        self._masters = Masters(flow)
         self.devices = Devices(flow.tree, flow.names, self.around, callers, flow.belief.believes)
 
     def around(self, node: cst.CSTNode) -> Sequence[Guard]:
@@ -225,7 +227,7 @@ class Guards:
         if kind is Kind.CORE_NUMBER:
             return Kind.NOT_MASTER
         held = _held(test)
-        if held is not None and self._is_masters(held[0]):
+        if held is not None and self._masters.has(held[0]):
             return Kind.IS_MASTER if held[1] else Kind.NOT_MASTER
         sides = both_sides(test) if held is None else None
         if sides is not None and sides[2] and Kind.IS_MASTER in map(self._kind, sides[:2]):
@@ -242,40 +244,6 @@ class Guards:
             for one in given
         ]
         return Kind.IS_MASTER if masters and all(masters) else kind
-
-    def _is_masters(self, name: cst.Name) -> bool:
-        """``writer = None``, then ``if is_master: writer = SummaryWriter()``; in one line too."""
-        bindings = self._tree.bindings(name)
-        made = [one.node for one in bindings if not is_name(one.node, "None")]
-        return bool(made) and all(
-            isinstance(node, cst.BaseExpression)
-            and (self._on_master(node) if len(made) < len(bindings) else self._or_none(node))
-            for node in made
-        )
-
-    def _on_master(self, node: cst.BaseExpression) -> bool:
-        """Whether an expression stands under ``if is_master:``; asks no guards, which ask this."""
-        if self._or_none(node):
-            return True
-        child: cst.CSTNode = node
-        parent = self._tree.parents.get(child)
-        while parent is not None and type(parent) not in _FUNCTION_TYPES:
-            if type(parent) is cst.If and child is parent.body:
-                test, when = without_not(parent.test, when=True)
-                kind = self._flow.value(test).kind
-                if kind is (Kind.IS_MASTER if when else Kind.NOT_MASTER):
-                    return True
-            child, parent = parent, self._tree.parents.get(parent)
-        return False
-
-    def _or_none(self, node: cst.BaseExpression) -> bool:
-        """``SummaryWriter() if is_master else None``."""
-        if not isinstance(node, cst.IfExp):
-            return False
-        kind = self._flow.value(node.test).kind
-        if is_name(node.orelse, "None"):
-            return kind is Kind.IS_MASTER
-        return is_name(node.body, "None") and kind is Kind.NOT_MASTER
 
 
 def _looks_for_package(node: cst.Try) -> bool:
@@ -297,18 +265,20 @@ def _among_several(test: cst.BaseExpression) -> cst.BaseExpression | None:
     return None
 
 
-def _held(test: cst.BaseExpression) -> tuple[cst.Name, bool] | None:
-    """The name that a condition asks for being there, and whether it holds if it is."""
-    if isinstance(test, cst.Name):
+def _held(test: cst.BaseExpression) -> tuple[cst.Name | cst.Attribute, bool] | None:
+    """What a condition asks for being there, and whether it holds if it is."""
+    if isinstance(test, cst.Name | cst.Attribute):
         return test, True
-    if not isinstance(test, cst.Comparison) or not isinstance(test.left, cst.Name):
+    if not isinstance(test, cst.Comparison) or not isinstance(test.left, cst.Name | cst.Attribute):
         return None
     (asked, *more) = test.comparisons
     if more or not is_name(asked.comparator, "None"):
         return None
-    if not isinstance(asked.operator, cst.Is | cst.IsNot):
-        return None
-    return test.left, isinstance(asked.operator, cst.IsNot)
+    if isinstance(asked.operator, cst.Is | cst.Equal):
+        return test.left, False
+    if isinstance(asked.operator, cst.IsNot | cst.NotEqual):
+        return test.left, True
+    return None
 
 
 def _refuses(node: cst.CSTNode) -> bool:

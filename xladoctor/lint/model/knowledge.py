@@ -135,8 +135,10 @@ CORE_NUMBER_ATTRIBUTES = frozenset(
 REDUCES = frozenset(
     [
         f"{XM}.all_reduce", f"{XM}.mesh_reduce", f"{XM}.all_gather", f"{XM}.rendezvous",
+        f"{XM}.collective_broadcast",
         "torch.distributed.all_reduce", "torch.distributed.broadcast",
-        "torch.distributed.all_gather_object",
+        "torch.distributed.all_gather_object", "torch.distributed.broadcast_object_list",
+        "accelerate.utils.broadcast_object_list",
     ]
 )  # fmt: skip
 REDUCE_METHODS = frozenset(

@@ -24,6 +24,7 @@ from xladoctor.lint.model.dotted import (
 from xladoctor.lint.model.given_back import given_back, givers
 from xladoctor.lint.model.knowledge import LOADERS, PARTIAL
 from xladoctor.lint.model.needed import needed
+from xladoctor.lint.model.picked import PICKING, newest, picked
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 from xladoctor.lint.model.unbound import left_out
 
@@ -253,7 +254,7 @@ class Names:
                 return kept
             return None if base.startswith("builtins.") else f"{base}.{node.attr.value}"
         if type(node) is not cst.Name:
-            return None
+            return picked(node, self._raw, self.definition) if type(node) in PICKING else None
         scope = self._tree.scopes[node]
         key = scope, node.value
         if key in self._meant:
@@ -369,6 +370,21 @@ class Names:
         calls = (one for one in found if isinstance(one, cst.Call))
         return next(calls, None)
 
+    def _of_value(self, node: cst.CSTNode) -> str | None:
+        """What an expression means that a name is bound to."""
+        if isinstance(node, cst.Name | cst.Attribute):
+            return self._raw(node)
+        found = self._of_partial(node)
+        if found is None and isinstance(node, cst.IfExp | cst.BooleanOperation | cst.Call):
+            return self._raw(node)
+        return found
+
+    def _of_releases(self, imports: list[str], others: list[Binding]) -> str | None:
+        """``from torch_xla import sync``, ``except ImportError: sync = xm.mark_step``."""
+        made = (self._of_value(one.node) if one.kind == "assign" else None for one in others)
+        found = {newest(one or "") for one in (*imports, *made)}
+        return imports[0] if len(found) == 1 and imports[0].startswith("torch_xla") else None
+
     def _from_bindings(self, bindings: list[Binding]) -> str | None:
         imports = [item.dotted for item in bindings if item.kind == "import" and item.dotted]
         others = [
@@ -380,16 +396,9 @@ class Names:
         ]
         if imports:
             if others:
-                return None
+                return self._of_releases(imports, others)
             return next((item for item in imports if item.startswith("torch_xla")), imports[0])
-        meanings = {
-            self._raw(item.node)
-            if item.kind == "assign" and isinstance(item.node, cst.Name | cst.Attribute)
-            else self._of_partial(item.node)
-            if item.kind == "assign"
-            else None
-            for item in others
-        }
+        meanings = {self._of_value(item.node) if item.kind == "assign" else None for item in others}
         return meanings.pop() if len(meanings) == 1 else on_xla(others, self._raw)
 
 

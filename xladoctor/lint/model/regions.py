@@ -17,6 +17,7 @@ from xladoctor.lint.model.helpers import calls_of_given
 from xladoctor.lint.model.iterators import held_as, is_next
 from xladoctor.lint.model.loopkinds import Loops
 from xladoctor.lint.model.loops import HOT, Loop, LoopKind
+from xladoctor.lint.model.modes import Modes
 from xladoctor.lint.model.rarity import Rarity
 from xladoctor.lint.model.switches import Switches
 from xladoctor.lint.model.syntax import Function
@@ -51,6 +52,7 @@ class Regions:
         self.graph = CallGraph(flow)
         self.closures = StepClosures(flow, self.graph)
         self.guards = Guards(flow, self.closures.run_by)
+        self._modes = Modes(flow, self.guards.around)
         self._rarity = Rarity(flow, self.guards, self._is_within)
         #: Whether code runs on XLA devices.
         self.devices = self.guards.devices
@@ -91,6 +93,8 @@ class Regions:
         return self._hot(node, kind, _CHAIN)
 
     def _hot(self, node: cst.CSTNode, kind: LoopKind, depth: int) -> Loop | None:
+        if kind is LoopKind.STEP and self._modes.evaluates(node):
+            return None
         # All nodes of one loop, or of a function's code outside of loops, have one answer.
         place = (self._loops.innermost(node) or self._tree.function_of(node), kind, depth)
         if place not in self._hottest:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from xladoctor.lint.model.dotted import string
+import libcst as cst
+
+from xladoctor.lint.model.dotted import string, text_of
 from xladoctor.lint.model.knowledge import SPAWNERS
+from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
     from xladoctor.lint.model.names import Names
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 _VARIABLE = "XLA_USE_SPMD"
 _ON = (".use_spmd", ".mark_sharding")
 _MESHES = (".xla_sharding.Mesh", ".spmd.Mesh")
+#: Words of settings that choose one program over all devices.
+_WAYS = frozenset({"spmd", "fsdp", "sharded", "sharding"})
 #: Libraries that turn nothing on by themselves.
 LIBRARIES = frozenset(
     {
@@ -26,16 +31,30 @@ LIBRARIES = frozenset(
 
 
 def spmd_is_on(tree: Tree, names: Names, text: str) -> bool:
-    """Whether a file makes its program one over all devices.
+    """Whether a file makes its program one over all devices, not as one of several ways.
 
     A mesh alone says so too, unless the file starts a process for each core and nothing that it
     imports, or says of how it is started, could turn SPMD on: then the mesh does nothing.
     """
-    called = {names.resolve(call.func) or "" for call in tree.calls}
-    of_torch_xla = [name for name in called if name.startswith("torch_xla")]
+    calls = [(names.resolve(call.func) or "", call) for call in tree.calls]
+    called = {name for name, _ in calls}
+    of_torch_xla = [
+        name for name, call in calls if name.startswith("torch_xla") and not _is_one_way(tree, call)
+    ]
     if any(name.endswith(_ON) for name in of_torch_xla) or _VARIABLE in map(string, tree.strings):
         return True
     if not any(name.endswith(_MESHES) for name in of_torch_xla):
         return False
     imported = {name.partition(".")[0] for name in names.imported()}
     return called.isdisjoint(SPAWNERS) or _VARIABLE in text or not imported <= LIBRARIES
+
+
+def _is_one_way(tree: Tree, call: cst.Call) -> bool:
+    """``if settings.distribution == "spmd":``: the program has others beside it."""
+    tests = (one.test for one in tree.ancestors(call) if isinstance(one, cst.If))
+    return any(
+        isinstance(test, cst.Comparison)
+        and isinstance(test.comparisons[0].operator, cst.Equal)
+        and bool(words(text_of(test.comparisons[0].comparator) or "") & _WAYS)
+        for test in tests
+    )

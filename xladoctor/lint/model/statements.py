@@ -13,6 +13,7 @@ from xladoctor.lint.model.apart import (
     behind_return,
     of_one_core,
     of_some_cores,
+    read_of_file,
     returned_by_one_core,
 )
 from xladoctor.lint.model.contained import container, element_of, unpack, with_attribute, with_entry
@@ -174,6 +175,8 @@ class Statements:
         for target in node.targets:
             placed = self._evaluator.spread(node.value, target.target, frame)
             self.assign(target.target, value if placed is None else placed, frame)
+        for one in read_of_file(self._flow.tree, node) if frame.apart else ():
+            self.assign(one, NUMBER, frame)
 
     def _augmented(self, node: cst.AugAssign, frame: Frame) -> None:
         before = self._evaluator.evaluate(node.target, frame)

@@ -10,7 +10,7 @@ from xladoctor.lint import family
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.contained import element_of, first_origin, flat
+from xladoctor.lint.model.contained import element_of, first_origin, flat, together
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -127,7 +127,7 @@ class TensorFunctions:
             for part in parts:
                 text = dotted_text(part)
                 if text is not None and text in frame.env:
-                    frame.env[text] = frame.env[text].but(local=False)
+                    frame.env[text] = together(frame.env[text])
         if name.endswith(".mesh_reduce"):
             return NUMBER
         tensors = [value for value in values if value.holds_device_tensor]

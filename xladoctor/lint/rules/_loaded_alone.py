@@ -1,4 +1,4 @@
-"""Weights that the master core alone loads."""
+"""Weights, and states of optimizers, that the master core alone loads."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ _SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded"
 #: Words of functions that load weights into what they are given.
 _LOADS = frozenset({"load", "restore"})
 _WEIGHTS = frozenset({"checkpoint", "ckpt", "weights", "pretrained", "state", "model", "params"})
+#: Words of what has a state that its steps depend on.
+_STEPPERS = frozenset({"optimizer", "optim", "scheduler"})
 
 
 def loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
     """``if xm.is_master_ordinal(): model.load_state_dict(...)`` before the training, for good.
 
-    Also ``load_checkpoint(model, path)`` of a function that nobody has read. And whether that
-    happens on every run, not only on one that goes on from a checkpoint.
+    Also ``load_checkpoint(model, path)`` of a function that nobody has read, and the state of the
+    optimizer or scheduler. And whether weights are loaded on every run, not only on one that goes
+    on from a checkpoint.
     """
     loading = [(call, net) for call in model.calls() if (net := _loaded(model, call)) is not None]
     if not loading or any(_sends(model, call) for call in model.calls()):
@@ -43,19 +46,23 @@ def loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
         entry = model.on_every_core(call.node)
         if guard is None or entry is None:
             continue
-        if not _is_net(model, net) or not _trained_after(model, call, guard):
+        of_net = _is_net(model, net)
+        if not (of_net or _steps(model, net)) or not _trained_after(model, call, guard):
             continue
         problem = model.problem(
             _under(model, call, guard),
             "only the master core loads these weights: the others start from what they have, and "
-            "gradients are averaged, weights never",
-            suggestion=f"load them on all cores, or {SENDS}",
+            "gradients are averaged, weights never"
+            if of_net
+            else "only the master core loads this state: it steps in another way than the others, "
+            "and the models drift apart, since gradients alone are averaged",
+            suggestion=f"load them on all cores, or {SENDS}" if of_net else "load it on all cores",
             related=[
                 model.place(guard.written, "the master core alone"),
                 *entry_places(model, entry),
             ],
         )
-        sure = _is_sure(guard) and not sometimes(model, call, besides=guard)
+        sure = of_net and _is_sure(guard) and not sometimes(model, call, besides=guard)
         yield sure, problem
 
 
@@ -74,6 +81,13 @@ def _is_net(model: FileModel, node: cst.BaseExpression) -> bool:
     kind = model.value(node).kind
     named = last_name(node).lower()
     return kind is Kind.MODEL or (kind is Kind.OBJECT and bool(MODEL_NAME.search(named)))
+
+
+def _steps(model: FileModel, node: cst.BaseExpression) -> bool:
+    """Whether an optimizer is meant, or a scheduler, by what made it or by its name."""
+    kind = model.value(node).kind
+    named = words(last_name(node)) & _STEPPERS
+    return kind in {Kind.OPTIMIZER, Kind.SCHEDULER} or (kind is Kind.UNKNOWN and bool(named))
 
 
 def _is_sure(guard: Guard) -> bool:

@@ -13,6 +13,7 @@ from xladoctor.lint.model.taken import targets
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._caught_steps import caught_steps
 from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._flags_of_master import set_on_master
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
@@ -20,9 +21,10 @@ from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
 from xladoctor.lint.rules._signals import asks_signal
 from xladoctor.lint.rules._stopped import stopped_alone
+from xladoctor.lint.rules._together import brings_together
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
@@ -59,7 +61,10 @@ def _in_loops(model: FileModel) -> Iterator[Problem]:
     if "accelerate" in model.led_by:
         asked.append(Effect.OPTIMIZER_STEP)  # of an optimizer that it prepared: reduces first
     events = [event for part in (model, *model.linked) for event in part.effects.of(*asked)]
-    collectives = {event.call.node: event.call for event in events if event.call is not None}
+    collectives: dict[cst.CSTNode, CallSite] = {
+        event.call.node: event.call for event in events if event.call is not None
+    }
+    yield from _caught(model, collectives)
     met_in: dict[Loop, list[CallSite]] = {}
     for call in collectives.values():
         for inner in {model.loop(call.node), model.step_loop(call.node)} - {None}:
@@ -84,6 +89,23 @@ def _in_loops(model: FileModel) -> Iterator[Problem]:
             if model.loop(node) is not loop:
                 continue
             yield from _leaves(model, loop, node, meetings, told)
+
+
+def _caught(model: FileModel, collectives: Mapping[cst.CSTNode, CallSite]) -> Iterator[Problem]:
+    """``except Exception: continue`` around the step."""
+    for handler, met, loop in caught_steps(model, collectives):
+        yield model.problem(
+            handler,
+            f"a core whose step raises goes on to the next one alone: "
+            f"{snippet(model, met.node.func)} of the others meets that of its next step, and hangs "
+            "when it has no more",
+            suggestion="let it raise, which ends the run on all cores; catch only what no core "
+            "can raise alone",
+            related=[
+                model.place(met.node, "where all cores have to meet"),
+                loop_place(model, loop),
+            ],
+        )
 
 
 def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:
@@ -128,8 +150,8 @@ def _uneven_shares(model: FileModel, loop: Loop, meetings: list[CallSite]) -> It
 
 
 def _names_one(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether a node is a name or attribute by itself, and no part of one."""
-    if isinstance(node, cst.Attribute):
+    """Whether a node is a name, attribute or ``state["epoch"]`` by itself, and no part of one."""
+    if isinstance(node, cst.Attribute | cst.Subscript):
         return True
     return isinstance(node, cst.Name) and not isinstance(model.parent(node), cst.Attribute)
 
@@ -148,10 +170,17 @@ def _set_by_master(model: FileModel, name: cst.CSTNode, loop: Loop) -> cst.CSTNo
         if isinstance(line, cst.Assign | cst.AugAssign)
         and any(model.tree.text(target).strip() == text for target in targets(line))
     ]
-    if not lines:
-        return None
-    guard = model.master_only(lines[-1])
-    return lines[-1] if guard is not None and guard.node not in inside else None
+    last = lines[-1] if lines else _kept_by_master(model, name, loop)
+    guard = model.master_only(last) if last is not None else None
+    return last if guard is not None and guard.node not in inside else None
+
+
+def _kept_by_master(model: FileModel, name: cst.CSTNode, loop: Loop) -> cst.CSTNode | None:
+    """What the master alone gives ``self.start`` in another method, beside a number written out."""
+    inside = set(walk(loop.node))
+    made = model.kept_in(name) if isinstance(name, cst.Attribute) else ()
+    read = [one for one in made if one not in inside and model.literal(one) is NotImplemented]
+    return read[-1] if read and all(model.master_only(one) is not None for one in read) else None
 
 
 def _leaves(
@@ -240,10 +269,13 @@ def _lacks_batch(loop: Loop, node: cst.CSTNode, guard: Guard) -> bool:
 
 
 def _asks_clock(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPEST) -> bool:
-    """Whether a condition compares a time that each core reads from its own clock."""
+    """Whether a condition compares a time that each core reads from its own clock.
+
+    Not where the cores agree on it there: ``xm.mesh_reduce("late", time.time() > end, max)``.
+    """
     for part in walk(node):
         if isinstance(part, cst.Call) and (model.name(part.func) or "") in _CLOCKS:
-            return True
+            return not _agreed(model, part, node)
         if isinstance(part, cst.Name | cst.Attribute) and depth:
             made = model.assigned_to(part)
             if any(
@@ -251,6 +283,13 @@ def _asks_clock(model: FileModel, node: cst.BaseExpression, depth: int = _DEEPES
             ):
                 return True
     return False
+
+
+def _agreed(model: FileModel, part: cst.CSTNode, whole: cst.CSTNode) -> bool:
+    """Whether a call around a part of an expression brings the values of the cores together."""
+    around = {part, *model.tree.ancestors(part)} - set(model.tree.ancestors(whole))
+    calls = (one for node in around if isinstance(node, cst.Call) for one in model.reached(node))
+    return any(brings_together(model, one) for one in calls)
 
 
 def _is_time(model: FileModel, node: cst.BaseExpression) -> bool:

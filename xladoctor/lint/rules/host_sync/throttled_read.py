@@ -46,6 +46,7 @@ def throttled_read(model: FileModel) -> Iterator[Problem]:
             row in rows
             or not model.is_here(loop.node)
             or model.effects.ran_before(place, tensor, loop)
+            or model.effects.made_behind(place, tensor, loop, guard.node)
             or _ended_since(model, guard, place, loop)
         ):
             continue
