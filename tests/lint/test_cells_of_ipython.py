@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from rule_helpers import marks, told
 
 from xladoctor.lint import engine, sources
 from xladoctor.lint.fixes import fix
@@ -83,6 +84,25 @@ def test_what_the_shell_is_told_without_a_sign_is_told_about():
 def test_a_command_has_what_the_notebook_put_into_its_variables(cell, rows):
     result = engine.lint(source_of("import torch_xla", cell), engine.LintOptions())
     assert [x.locations[0].row for x in result.findings if x.code == "XLA716"] == rows
+
+
+SCRIPT = """
+import os
+{use}
+WHEEL = "torch_xla-{{}}-cp36-cp36m-linux_x86_64.whl".format(version)
+OTHER = "torch-{{}}-cp36-cp36m-linux_x86_64.whl".format(version)
+get_ipython().system('pip install "$WHEEL"'){xla}
+get_ipython().system('pip install "$OTHER"'){torch}
+os.system('pip install "$WHEEL"')
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "torch"), [("import torch_xla", "  # !XLA716"), ("import torch", "")]
+)
+def test_a_notebook_that_was_made_a_script_fills_its_commands_too(use, torch):
+    program = SCRIPT.format(use=use, xla="  # !XLA716", torch=torch)
+    assert told("XLA716: all", program) == marks(program)
 
 
 def test_an_indented_cell_is_told_where_it_stands_and_not_rewritten():

@@ -27,6 +27,7 @@ _RUNS = (
     "subprocess.check_output",
     "subprocess.Popen",
 )
+_OF_TORCH = "these wheels of PyTorch are for Python 3.6 or 3.7, beside a torch_xla of the same days"
 #: What a command fetches or installs, and what was wrong with it.
 _LEGACY = (
     (r"env-setup\.py", "env-setup.py installs the XRT runtime, which was removed in torch_xla 2.1"),
@@ -35,6 +36,7 @@ _LEGACY = (
         r"tpu-pytorch/wheels|torch_xla-(?:1\.\d|nightly)|torch_xla-[^\s/'\"]*-cp3[67]\b",
         "these wheels of torch_xla are for Python 3.6 to 3.8 and the XRT runtime",
     ),
+    (r"\btorch(?:vision|audio)?-[^\s/'\"]*-cp3[67]\b", _OF_TORCH),
     (r"\btorch[-_]xla(?:\[\w+\])?==\s*1\.", "torch_xla 1.x has the XRT runtime, removed in 2.1"),
 )
 _PATTERNS = tuple((re.compile(pattern), why) for pattern, why in _LEGACY)
@@ -66,20 +68,29 @@ def legacy_install(model: FileModel) -> Iterator[Problem]:
         return
     fixes = _Commands(model)
     for number, line in model.shell:
-        why = _legacy(line) or _legacy(_filled_in(model, line))
-        if why is not None:
+        why = _legacy(line)
+        if why is None and line.startswith("!"):
+            why = _legacy(_filled_in(model, line))
+        if why is not None and (model.is_xla or why is not _OF_TORCH):
             place = model.place_of_row(number)
             yield _problem(model, place, why, fixes.of_line(number, line))
     for call in model.calls():
         if _runs(call):
             text = " ".join(_texts(model, call.node))
-            why = _legacy(text)
-            if why is not None:
+            filled = _filled_in(model, text) if _is_of_ipython(call) else text
+            why = _legacy(text) or _legacy(filled)
+            if why is not None and (model.is_xla or why is not _OF_TORCH):
                 yield _problem(model, call.node, why, fixes.of_call(call))
 
 
 def _runs(call: CallSite) -> bool:
     return call.name in _RUNS or call.method in {"system", "getoutput"}
+
+
+def _is_of_ipython(call: CallSite) -> bool:
+    """``get_ipython().system("pip install $WHEEL")`` of a notebook that was made a script."""
+    asked = call.receiver.func if isinstance(call.receiver, cst.Call) else None
+    return isinstance(asked, cst.Name) and asked.value == "get_ipython"
 
 
 class _Commands:
@@ -146,7 +157,7 @@ class _Commands:
 
 def _filled_in(model: FileModel, line: str) -> str:
     """A command with what the notebook put into its variables: ``pip install "$WHEEL"``."""
-    if not line.startswith("!") or _VARIABLE.search(line) is None:
+    if _VARIABLE.search(line) is None:
         return line
     written = model.once(_written)
     return _VARIABLE.sub(lambda match: written.get(match[1] or match[2], match[0]), line)
