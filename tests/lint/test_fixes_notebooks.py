@@ -111,6 +111,9 @@ def test_lines_in_a_block_keep_their_indent():
         ("%env XRT_WORKERS localservice:0", True),
         ("%set_env TPU_NUM_DEVICES=8", None),
         ("!export XRT_WORKERS=localservice:0", True),
+        ("!export XLA_USE_BF16=1", True),  # a shell of its own, gone after the line
+        ("!export PJRT_DEVICE=TPU", True),
+        ("!export PJRT_DEVICE=TPU && python train.py", None),
     ],
 )
 def test_variables_that_do_nothing_are_commented_out(line, safe):

@@ -160,10 +160,13 @@ def _dropout(function: cst.FunctionDef) -> object:
 
 
 def _recurrent(function: cst.FunctionDef) -> object:
+    """A layer that ``__init__`` makes; a line there names it, as one for cuDNN does."""
     body = body_of(function.body)
     if function.name.value != "__init__" or not body or code(body[0]) != "super().__init__()":
         return None
-    new = statements("self.memory = torch.nn.LSTM(64, 64, batch_first=True)")
+    new = statements(
+        "self.memory = torch.nn.LSTM(64, 64, batch_first=True)\nself.memory.flatten_parameters()"
+    )
     return function.with_changes(body=function.body.with_changes(body=[body[0], *new, *body[1:]]))
 
 

@@ -19,6 +19,15 @@ SHELL = re.compile(
     r"(?:%(?:set_)?env\s+|\bexport\s+|^\s*!\s*|\benv\s+)(?P<name>[A-Z][A-Z0-9_]+)(?:=|\s+\S)"
 )
 
+#: A shell line that exports one variable and does nothing else.
+_EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*"|[^;&|\s]*)\s*$""")
+
+
+def exported_alone(line: str) -> str | None:
+    """The variable that a shell line exports and nothing uses: it is gone with the shell."""
+    match = _EXPORTS.match(line)
+    return match["name"] if match is not None else None
+
 
 def settings(model: FileModel) -> Sequence[tuple[str, cst.CSTNode, cst.CSTNode]]:
     """The variables that a file sets: the name, the node to report, and the one that sets it."""

@@ -17,7 +17,14 @@ from xladoctor.lint.model.purpose import ELSEWHERE, TRAIN_TORCH
 from xladoctor.lint.rewrites.shell import comment_out
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._api import version
-from xladoctor.lint.rules._environment import SHELL, is_environ, is_off, key_of, settings
+from xladoctor.lint.rules._environment import (
+    SHELL,
+    exported_alone,
+    is_environ,
+    is_off,
+    key_of,
+    settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +37,6 @@ if TYPE_CHECKING:
 #: A line of a notebook that sets one variable and does nothing else.
 _SETS_ONE = re.compile(r"^(?:%(?:set_)?env\s+\w+(?:=|\s+).*|!?\s*export\s+\w+=[^;&|`$]*)$")
 
-#: A shell line that sets one variable for itself.
-_EXPORTS = re.compile(r"""^\s*export\s+(?P<name>[A-Z][A-Z0-9_]+)=('[^']*'|"[^"]*"|[^;&|\s]*)\s*$""")
 #: What asks for a variable, with what else it gives where that is not set.
 _GETS = ("os.environ.get", "os.getenv")
 _OF_IPYTHON = ("system", "getoutput", "run_cell_magic")
@@ -89,6 +94,11 @@ def dead_environment_variable(model: FileModel) -> Iterator[Problem]:
     yield from _asked(model)
     yield from _exported(model)
     for number, line in model.shell:
+        alone = _exported_name(line[1:]) if line.startswith("!") else None
+        if alone is not None:
+            fix = model.fix("Comment the line out", comment_out(model, number, line), safe=True)
+            yield _lost_export(model, model.place_of_row(number), alone, fix)
+            continue
         for match in SHELL.finditer(line):
             row = _known(match["name"], model.target)
             if row is not None and row["status"] != "gone":
@@ -222,19 +232,27 @@ def _is_own(model: FileModel, name: str) -> bool:
 def _exported(model: FileModel) -> Iterator[Problem]:
     """``os.system("export PJRT_DEVICE=TPU")``: that shell ends, and the variable with it."""
     for call in (*model.calls("os.system", *_SHELLS), *model.methods(*_OF_IPYTHON)):
-        for line in _commands(model, call):
-            match = _EXPORTS.match(line)
-            name = match["name"] if match is not None else ""
-            if name not in _read() and not name.startswith(_EXPORTED):
-                continue
-            yield model.problem(
-                call.node,
-                f"{name} is exported in a shell that ends with this line: the program does not "
-                "see it",
-                suggestion=f'os.environ["{name}"] = ... before torch_xla is imported, if it is '
-                "needed",
-            )
-            break
+        names = filter(None, map(_exported_name, _commands(model, call)))
+        name = next(names, None)
+        if name is not None:
+            yield _lost_export(model, call.node, name, None)
+
+
+def _exported_name(line: str) -> str | None:
+    """The variable of torch_xla that a shell line exports, and nothing else."""
+    name = exported_alone(line) or ""
+    return name if name in _read() or name.startswith(_EXPORTED) else None
+
+
+def _lost_export(
+    model: FileModel, place: cst.CSTNode | Place, name: str, fix: Fix | None
+) -> Problem:
+    return model.problem(
+        place,
+        f"{name} is exported in a shell that ends with this line: the program does not see it",
+        suggestion=f'os.environ["{name}"] = ... before torch_xla is imported, if it is needed',
+        fix=fix,
+    )
 
 
 def _commands(model: FileModel, call: CallSite) -> Iterator[str]:

@@ -10,7 +10,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint import family
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._environment import SHELL, is_off, settings
+from xladoctor.lint.rules._environment import SHELL, exported_alone, is_off, settings
 from xladoctor.lint.rules._protocol import EAGER
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def debug_environment(model: FileModel) -> Iterator[Problem]:
         if name in known and not _meant(model, spot) and not is_off(model, spot):
             yield _problem(model, spot, name, known[name])
     for number, line in model.shell:
+        if line.startswith("!") and exported_alone(line[1:]) is not None:
+            continue  # a shell of its own, gone after the line
         for match in SHELL.finditer(line):
             name = match["name"]
             if name in known and not line[match.end() - 1 :].startswith("=0"):
