@@ -5,8 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-
-from tests.lint.test_reported_programs import found
+from rule_helpers import found
 
 HEAD = """\
 import numpy as np

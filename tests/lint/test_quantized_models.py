@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tests.lint.test_gpu_parts import found_in_files
+from rule_helpers import found_in_files
 
 STEPS = """\
 import torch

@@ -24,6 +24,7 @@ from xladoctor.lint.rules._loaders import (
 from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._own_loaders import over_all_files
 from xladoctor.lint.rules._shares import SHARES, samplers_of_one, says_any
+from xladoctor.lint.rules._streams import streamed_by_datasets
 from xladoctor.lint.rules._trainers_loaders import of_each_core
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
 def _advice(model: FileModel, call: CallSite) -> str:
     if call.name in _OTHERS:
         return "give it distributed=True, with a process group of the backend 'xla'"
+    if streamed_by_datasets(model, call):
+        return (
+            "share the samples out (a stream takes no sampler): datasets.distributed."
+            "split_dataset_by_node(dataset, rank=xr.global_ordinal(), world_size=xr.world_size())"
+        )
     if _streamed(model, call) is not None:
         return (
             "share the samples out in __iter__ (a stream takes no sampler): itertools.islice("
@@ -155,7 +161,7 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     loader = bound_name(model, call.node)
     if line is None or not loader or dataset is None or len(call.positional) > 2:
         return None  # the sampler needs a name that goes with the loader's
-    if _streamed(model, call) is not None:
+    if _streamed(model, call) is not None or streamed_by_datasets(model, call):
         return None  # DataLoader raises ValueError
     if sampler is None or cores is None or core is None or model.on_every_core(call.node) is None:
         return None
