@@ -10,6 +10,7 @@ TPUs, or else of all; Lightning takes all cores that there are if nobody says ho
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import os
 import re
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from xladoctor import files
 from xladoctor.lint import library
+from xladoctor.lint.commands import started_files
 from xladoctor.lint.folders import join, project_root
 from xladoctor.lint.started import Started
 from xladoctor.lint.words import called_for_tpus
@@ -108,6 +110,7 @@ class _Told(NamedTuple):
         named: Whether it is called for TPUs, and asks for them.
         path: The file.
         row: Its first line that asks for TPUs, 1-based; 1 where its name alone does.
+        starts: The modules that it starts, and whether each is to be sharded (``commands``).
     """
 
     place: str
@@ -116,6 +119,7 @@ class _Told(NamedTuple):
     named: bool
     path: str
     row: int
+    starts: frozenset[tuple[str, bool]]
 
 
 class Launches:
@@ -147,8 +151,10 @@ class Launches:
         every = {said for one in project for said in one.said}
         alone = every == {_Said.TPU}
         if not alone and not any(_Said.ON_PURPOSE in one.said for one in here):
-            return Started(on_gpus=every == {_Said.OTHER})
-        return _together(project if alone else here)
+            started = Started(on_gpus=every == {_Said.OTHER})
+        else:
+            started = _together(project if alone else here)
+        return dataclasses.replace(started, files=_sharded(project))
 
     def _told(self, path: str, root: str) -> _Told:
         """What one file says."""
@@ -163,7 +169,8 @@ class Launches:
             counts.update(one["count"] for one in _CORES.finditer(data))
         place = _serves(folder, root)
         named = named and _asks_for_tpus(said)
-        return _Told(place, said, frozenset(counts - {b"0"}), named, path, row)
+        starts = frozenset(started_files(data) if _SHELL.search(name) else ())
+        return _Told(place, said, frozenset(counts - {b"0"}), named, path, row, starts)
 
     def _files(self, root: str, marked: bool) -> Iterator[str]:
         """What a project has of settings, scripts and requirements, its outer folders first.
@@ -264,6 +271,14 @@ def _together(told: Sequence[_Told]) -> Started:
     best = min(asking, key=lambda one: (not one.named, _Said.ON_PURPOSE not in one.said))
     name = _from_here(best.path)
     return Started(on_tpus=True, several=several, on_others=others, filename=name, row=best.row)
+
+
+def _sharded(told: Sequence[_Told]) -> tuple[tuple[str, bool], ...]:
+    """The modules that scripts start, and whether all who start one ask to shard its weights."""
+    ways: dict[str, bool] = {}
+    for name, sharded in (one for file in told for one in file.starts):
+        ways[name] = ways.get(name, True) and sharded
+    return tuple(sorted(ways.items()))
 
 
 def _from_here(path: str) -> str:

@@ -16,6 +16,8 @@ class Started:
             beside which there are others.
         on_gpus: Whether scripts or settings start programs on GPUs, and nothing of the project asks
             for TPUs.
+        files: The modules that shell scripts start, by their names without folders, and whether all
+            scripts that start it ask the Trainer of transformers to shard its weights.
     """
 
     on_tpus: bool = False
@@ -24,6 +26,7 @@ class Started:
     on_gpus: bool = False
     filename: str = ""
     row: int = 1
+    files: tuple[tuple[str, bool], ...] = ()
 
 
 NOT_SAID = Started()

@@ -17,6 +17,7 @@ from xladoctor.lint.model.device_tests import DeviceTests
 from xladoctor.lint.model.dotted import takes_torch_xla
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.placed_on_gpus import placed_on_gpus
+from xladoctor.lint.model.quantized import loads_quantized
 from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.trainers import of_searches
 from xladoctor.lint.model.unclaimed import unclaimed
@@ -365,7 +366,8 @@ class Devices:
         moves = {
             tree.module_of(x) for x in gpu_programs.moves_to_gpu(tree, names) if self._is_sure(x)
         }
-        needs = {tree.module_of(x) for x in gpu_programs.needs_gpu(tree, names) if self._is_sure(x)}
+        needing = (*gpu_programs.needs_gpu(tree, names), *loads_quantized(tree, names))
+        needs = {tree.module_of(x) for x in needing if self._is_sure(x)}
         # Without a word of XLA in the file, a condition chooses between a GPU and the CPU at most.
         takes = {tree.module_of(x) for x in gpu_programs.chooses_gpu(tree, names)}
         takes |= gpu_scripts.moves_if_asked(tree, names, lambda x: self._said(x) is OnXla.NO)

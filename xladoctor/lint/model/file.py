@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import libcst as cst
@@ -99,6 +100,11 @@ class FileModel(FileCode):
     def started(self) -> Started:
         """What the settings of its project start its programs on."""
         return self._part.unit.started
+
+    @property
+    def stem(self) -> str:
+        """What the file is called, without its folder and its ending."""
+        return PurePath(self._part.unit.filename).stem
 
     @functools.cached_property
     def multi_core(self) -> bool:

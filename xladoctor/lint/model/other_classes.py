@@ -11,6 +11,7 @@ from xladoctor.lint.model.calls import called_name
 from xladoctor.lint.model.dotted import is_name, string
 from xladoctor.lint.model.loops import OnXla
 from xladoctor.lint.model.parts import walk
+from xladoctor.lint.model.strategies import strategies_elsewhere
 from xladoctor.lint.model.syntax import Class
 from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.words import for_others
@@ -54,7 +55,7 @@ def for_gpus(
         owner
         for owner, always in needing.items()
         if for_others(owner.name) or (always and not _is_spoken_of(tree, owner, of_xla))
-    ).union(named, _of_flash_attention(tree))
+    ).union(named, _of_flash_attention(tree), strategies_elsewhere(tree, names))
 
 
 def _of_flash_attention(tree: Tree) -> Iterator[Class]:

@@ -197,11 +197,17 @@ def _of_same_numbers(model: FileModel, node: cst.BaseExpression) -> bool:
         call = model.call(node)
         if call.name is not None:
             made = call.name.startswith("torch.") and call.positional
-            return bool(made) and same_numbers(model, call.positional[0])
+            data = call.positional[0] if made else None
+            return data is not None and (same_numbers(model, data) or _is_number(model, data))
         if call.receiver is None:
             return False
         node = call.receiver
     return False
+
+
+def _is_number(model: FileModel, data: cst.BaseExpression) -> bool:
+    """``torch.tensor(0)``: one number, the same each time."""
+    return isinstance(model.literal(data), int | float)
 
 
 def same_numbers(model: FileModel, data: cst.BaseExpression) -> bool:

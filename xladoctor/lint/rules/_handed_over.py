@@ -13,6 +13,7 @@ from xladoctor.lint.model.helpers import listed
 from xladoctor.lint.model.parts import each_in
 from xladoctor.lint.rules._drawn import makers_of, surely_draws
 from xladoctor.lint.rules._given import argument
+from xladoctor.lint.rules._sharding_trainers import trainer_shards
 from xladoctor.lint.rules._training_arguments import OF_TRANSFORMERS
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def makers_handed(model: FileModel) -> dict[cst.Call, cst.Call | None]:
     """
     found: dict[cst.Call, cst.Call | None] = {}
     moved = [call.argument(0, "model") for call in model.calls(*_MOVES)]
-    given_on = [*(given for _, given in handed_over(model)), *filter(None, moved)]
+    handed = handed_over(model)
+    if trainer_shards(model):
+        handed = (one for one in handed if one[0].method == "prepare")
+    given_on = [*(given for _, given in handed), *filter(None, moved)]
     for given in given_on:
         made = [*makers_of(model, given)]
         told = {one: one if surely_draws(model, one) else None for one in made}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import OnXla
+from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._sources import made_in, sources, the_call
 from xladoctor.lint.words import words
 
@@ -106,7 +107,7 @@ def axes_of(model: FileModel, node: cst.BaseExpression | None) -> tuple[str, ...
     if mesh is None or mesh.has_star:
         return None
     given = mesh.argument(2, "axis_names")
-    names = None if given is None else model.literal(given)
+    names = None if given is None else constant(model, given)
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
         return None
     return tuple(names)

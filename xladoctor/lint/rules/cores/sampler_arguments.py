@@ -15,6 +15,7 @@ from xladoctor.lint.rules._environment import settings
 from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._loaders import DATA_LOADER, SAMPLER
 from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._their_part import may_be_a_part
 from xladoctor.lint.rules._worker_arguments import without_workers
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ def _of_one_core(model: FileModel) -> Iterator[Problem]:
         entry = every_core(model, call.node) if rank is not None else None
         if rank is None or entry is None:
             continue
+        if _has_its_own(model, call):
+            continue
         read = _from_torchrun(model, rank, entry)
         if read is None and not _is_zero(model, rank):
             continue
@@ -86,6 +89,17 @@ def _of_one_core(model: FileModel) -> Iterator[Problem]:
             related=entry_places(model, entry)
             + ([] if read is None else [model.place(read, "what torchrun would set")]),
         )
+
+
+def _has_its_own(model: FileModel, call: CallSite) -> bool:
+    """``num_replicas=1`` over samples of this core alone: ``Rows(read(part=rank))``."""
+    replicas, dataset = call.argument(1, "num_replicas"), call.argument(0, "dataset")
+    return (
+        replicas is not None
+        and dataset is not None
+        and model.literal(replicas) == 1
+        and may_be_a_part(model, dataset)
+    )
 
 
 def _is_zero(model: FileModel, rank: cst.BaseExpression) -> bool:

@@ -75,10 +75,11 @@ def spmd_setup(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(_LOADER):
         yield from _other_rank(model, call)
     start = turned_on(model)
-    if start is not None:
+    if start is not None and not _is_tensor_parallel(model, sure=True):
         yield from _unsharded(model, start)
         yield from _moved_whole(model, start)
-        yield from _evaluated_whole(model, start)
+        if not _is_tensor_parallel(model, sure=False):
+            yield from _evaluated_whole(model, start)
 
 
 def _by_variable(model: FileModel, spot: cst.CSTNode, node: cst.CSTNode) -> Problem:
@@ -226,6 +227,29 @@ def _has_batch_axis(model: FileModel) -> bool:
                 if axis in BATCH_AXES and not one:
                     return True
     return False
+
+
+def _is_tensor_parallel(model: FileModel, *, sure: bool) -> bool:
+    """Whether weights are sharded over meshes, none of which has an axis for batches.
+
+    Each device computes with its part of the weights, and needs all of each batch for that.
+
+    Args:
+        model: The file.
+        sure: Whether an axis that may have one place alone counts as one for batches.
+    """
+    from xladoctor.shardings import BATCH_AXES  # takes time to load, and few files ask for it
+
+    parts = (model, *model.linked)
+    meshes = [(part, call) for part in parts for call in part.calls(*MESH)]
+    if not meshes or _has_batch_axis(model) or not any(any(x.calls(*MARK)) for x in parts):
+        return False
+    for part, call in meshes:
+        axes = axes_of(part, call.node)
+        named = axes is None or not BATCH_AXES.isdisjoint(axes)
+        if axes is None or (sure and named and shape_of(part, call) is None):
+            return False
+    return True
 
 
 def _is_there(model: FileModel, call: CallSite) -> bool:

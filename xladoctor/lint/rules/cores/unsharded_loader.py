@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Class, Function, Kind, LoopKind, walk
+from xladoctor.lint.model import Class, Kind, LoopKind
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import differs, entry_places, every_core, tells_core
+from xladoctor.lint.rules._cores import entry_places, every_core
 from xladoctor.lint.rules._fabric import feeds_itself
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
@@ -23,7 +23,9 @@ from xladoctor.lint.rules._loaders import (
 )
 from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._own_loaders import over_all_files
-from xladoctor.lint.rules._shares import SHARES, samplers_of_one, says_any
+from xladoctor.lint.rules._shares import samplers_of_one
+from xladoctor.lint.rules._streams import streamed_by_datasets
+from xladoctor.lint.rules._their_part import may_be_a_part, streams
 from xladoctor.lint.rules._trainers_loaders import of_each_core
 
 if TYPE_CHECKING:
@@ -32,20 +34,8 @@ if TYPE_CHECKING:
     from xladoctor.findings import Edit, Fix
     from xladoctor.lint.model import CallSite, Entry, FileModel, Loop, Problem
 
-_SHARDING_WORDS = ("shard", "split_dataset_by_node", "split_by_node", "distributed", "subset")
 #: Makers of loaders in other packages, which share the samples out if ``distributed=True``.
 _OTHERS = ("timm.data.create_loader", "timm.data.loader.create_loader")
-
-#: Words in a class that streams: of what shares samples out, or draws them.
-_SHARES = (SHARES | {"randn", "env"}) - {"shuffle", "shuffled", "seed", "generator"}
-#: Parameters that may be the number of a core, if somebody gives them to such a class.
-_NUMBERS = frozenset({"index", "idx"})
-#: What shows something, and what names the device that a process has: neither shares data out.
-_SHOWS = frozenset({"builtins.print", "torch_xla.core.xla_model.master_print"})
-_LOGS = frozenset({"debug", "info", "warning"})
-_DEVICES = frozenset({"torch_xla.core.xla_model.xla_device", "torch_xla.device"})
-#: How many assignments before a loader its samples may be shared out.
-_DEEP = 3
 
 
 @rule("XLA402")
@@ -96,6 +86,11 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
 def _advice(model: FileModel, call: CallSite) -> str:
     if call.name in _OTHERS:
         return "give it distributed=True, with a process group of the backend 'xla'"
+    if streamed_by_datasets(model, call):
+        return (
+            "share the samples out (a stream takes no sampler): datasets.distributed."
+            "split_dataset_by_node(dataset, rank=xr.global_ordinal(), world_size=xr.world_size())"
+        )
     if _streamed(model, call) is not None:
         return (
             "share the samples out in __iter__ (a stream takes no sampler): itertools.islice("
@@ -111,11 +106,7 @@ def _streamed(model: FileModel, call: CallSite) -> Class | None:
     """The class of the program whose objects stream, if a loader goes over one."""
     dataset = call.argument(0, "dataset")
     instance = model.value(dataset).instance if dataset is not None else None
-    return instance.cls if instance is not None and _streams(model, instance.cls) else None
-
-
-def _streams(model: FileModel, cls: Class) -> bool:
-    return any((base or "").endswith("IterableDataset") for base in model.library_bases(cls))
+    return instance.cls if instance is not None and streams(model, instance.cls) else None
 
 
 def _of_files(model: FileModel) -> Iterator[Problem]:
@@ -155,7 +146,7 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
     loader = bound_name(model, call.node)
     if line is None or not loader or dataset is None or len(call.positional) > 2:
         return None  # the sampler needs a name that goes with the loader's
-    if _streamed(model, call) is not None:
+    if _streamed(model, call) is not None or streamed_by_datasets(model, call):
         return None  # DataLoader raises ValueError
     if sampler is None or cores is None or core is None or model.on_every_core(call.node) is None:
         return None
@@ -230,7 +221,7 @@ def _sampler_shares(model: FileModel, call: CallSite) -> bool:
         "Weighted" in one.last
         or one.has_star
         or not one.keywords.keys() <= {"data_source", "indices", "generator"}
-        or any(_may_be_a_part(model, given.value) for given in one.arguments)
+        or any(may_be_a_part(model, given.value) for given in one.arguments)
         for one in made
     )
 
@@ -242,89 +233,4 @@ def _sharded_dataset(model: FileModel, call: CallSite) -> bool:
     told = (model.tree.text(test).lower() for test in asked)
     if dataset is None or any("shard" in text for text in told):
         return True  # ``if sharded_by_folder:``
-    return _may_be_a_part(model, dataset)
-
-
-def _may_be_a_part(model: FileModel, dataset: cst.BaseExpression) -> bool:
-    """Whether samples, or their numbers, may be those of this core."""
-    for node in _made_of(model, dataset):
-        if differs(model, node):
-            return True
-        if any(word in model.tree.text(node).lower() for word in _SHARDING_WORDS):
-            return True
-        if isinstance(node, cst.BaseExpression) and _shards_itself(model, node):
-            return True
-        if _made_of_a_part(model, node):
-            return True
-    return False
-
-
-def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTNode]:
-    """What a dataset is, and what it is made of: ``Rows(lines)`` of ``lines = lines[rank::n]``."""
-    seen: dict[cst.CSTNode, None] = {dataset: None}
-    last: list[cst.CSTNode] = [dataset]
-    for _ in range(_DEEP):
-        parts = [part for node in last for part in walk(node)]
-        names = [part for part in parts if isinstance(part, cst.Name | cst.Attribute)]
-        made: list[cst.CSTNode] = [one for name in names for one in model.assigned_to(name)]
-        made += [one for node in last for one in _handed(model, node)]
-        last = [node for node in dict.fromkeys(made) if node not in seen]
-        seen.update(dict.fromkeys(last))
-    yield from seen
-
-
-def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What a name alone is: part of what a call gives, or what callers give its function."""
-    given = [*model.made_of(node)]
-    if isinstance(node, cst.Name) and model.is_parameter(node):
-        function = model.with_parameter(node)
-        if function is not None:
-            given += [call.given_to(function, node.value) for call in model.callers(function)]
-    yield from (one for one in given if one is not None)
-
-
-def _made_of_a_part(model: FileModel, node: cst.CSTNode) -> bool:
-    """``self.part(files).shuffle()``, where ``part`` asks for the core's number."""
-    return any(
-        isinstance(call.target, Function) and _takes_core(model, call.target.node)
-        for call in model.calls_in(node)
-    )
-
-
-def _takes_core(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether code asks for the core's number, not to show it, nor for the device alone."""
-    home = model.file_with(node)
-    calls = home.calls_in(node)
-    shown = {
-        part
-        for call in calls
-        if call.name in _SHOWS or (call.name is None and call.method in _LOGS)
-        for part in walk(call.node)
-    }
-    return any(
-        tells_core(home, call.node) and call.name not in _DEVICES and call.node not in shown
-        for call in calls
-    )
-
-
-def _shards_itself(model: FileModel, node: cst.BaseExpression) -> bool:
-    """A class of the file that streams, or that asks for the core's number."""
-    value = model.value(node)
-    cls: Class | None = value.instance.cls if value.instance is not None else None
-    if cls is None:
-        return value.kind is Kind.LOADER
-    if not _streams(model, cls):
-        return _takes_core(model, cls.node)
-    # What streams may share out by any word for it, or draw what it gives.
-    maker = model.method(cls, "__init__")
-    numbered = maker is not None and not _NUMBERS.isdisjoint(maker.parameters)
-    return len(cls.bases) > 1 or numbered or says_any(_code_of(model, cls), _SHARES)
-
-
-def _code_of(model: FileModel, cls: Class) -> Iterator[cst.CSTNode]:
-    """A class that streams, those it stands on, and the functions that make what it gives."""
-    yield from (one.node for one in (cls, *model.parents(cls)))
-    gives = model.method(cls, "__iter__")
-    for site in model.reached(gives.node) if gives is not None else ():
-        if isinstance(site.target, Function):
-            yield site.target.node
+    return may_be_a_part(model, dataset)

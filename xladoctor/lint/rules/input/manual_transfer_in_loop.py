@@ -22,6 +22,7 @@ from xladoctor.lint.rules._batches import (
     uploads_of_arrays,
 )
 from xladoctor.lint.rules._beside import over_own_loader
+from xladoctor.lint.rules._follows_reads import follows_reads
 from xladoctor.lint.rules._host_draws import is_drawn
 from xladoctor.lint.rules._made_in_step import made_in_step
 from xladoctor.lint.rules._marked_again import marked_again
@@ -69,7 +70,13 @@ def manual_transfer_in_loop(model: FileModel) -> Iterator[Problem]:
             found.extend(_over_loader(model, loop, loop.node))
         else:
             found.extend(_over_anything(model, loop))
-        if not found and (given := [x for x in arrays.get(loop, ()) if not _is_drawn(model, x)]):
+        if not found and (
+            given := [
+                x
+                for x in arrays.get(loop, ())
+                if not _is_drawn(model, x) and not follows_reads(model, loop, x)
+            ]
+        ):
             found.append(_of_array(model, loop, given[0]))
         yield from found
 
@@ -235,6 +242,8 @@ def _of_array(model: FileModel, loop: Loop, move: CallSite) -> Problem:
 def _over_anything(model: FileModel, loop: Loop) -> Iterator[Problem]:
     """A loop that fetches its batches itself, or from a loader that another file makes."""
     for move in moves_by_hand(model, loop):
+        if follows_reads(model, loop, move):
+            continue
         if loop.kind is LoopKind.ROLLOUT:
             yield model.problem(
                 move.node,
