@@ -884,3 +884,37 @@ xmp.spawn(work)
 def test_a_helper_that_tells_what_it_is_given_is_asked_at_each_call():
     told = {one for one in found(THROUGH_A_HELPER) if one[1] == "XLA427"}
     assert told == set(marks(THROUGH_A_HELPER))
+
+
+UNWRAPPED = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+import torch_xla.runtime as xr
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+
+def evaluate(model, data, device):
+    rows = DistributedSampler(data, num_replicas=xr.world_size(), rank=xr.global_ordinal())
+    loader = pl.MpDeviceLoader(DataLoader(data, batch_size=8, sampler=rows), device)
+    for x, y in loader:
+        found = model(x)
+        while isinstance(found, list):
+            found = found[0]
+    xm.master_print("last", found)
+
+
+def run(index, model, data):
+    evaluate(model.to(torch_xla.device()), data, torch_xla.device())
+
+
+if __name__ == "__main__":
+    xmp.spawn(run, args=(torch.nn.Linear(2, 2), []))
+"""
+
+
+def test_what_is_taken_out_of_itself_in_a_loop_ends():
+    assert "XLA427" not in codes(UNWRAPPED)  # nor an error of the rule: one output is no metric

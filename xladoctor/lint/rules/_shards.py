@@ -41,6 +41,8 @@ _SCORES = frozenset({"metric", "metrics", "score", "scores", "accuracy", "auc", 
 #: are told how many there are.
 _METRICS = frozenset({"evaluate.load", "evaluate.combine", "datasets.load_metric"})
 _PROCESSES = frozenset({"process_id", "num_process", "experiment_id"})
+#: How deep a part of something may be asked for.
+_DEEPEST = 8
 #: Methods of Trainers and of Accelerate's object that hand on what they are given.
 _HANDS_ON = know.HANDS_ON | {"_prepare_inputs", "_prepare_input"}
 _HOLDS = frozenset({Kind.CONTAINER, Kind.DEVICE_TENSOR, Kind.CPU_TENSOR, Kind.ARRAY, Kind.NUMBER})
@@ -152,7 +154,8 @@ class _Question:
             number = self._model.literal(index.value)
             key = text_of(index.value) or (number if isinstance(number, int) else _ANY)
             part = (key, *part)
-        self.ask(node.value, calls, part, adds=adds)
+        if len(part) <= _DEEPEST:  # ``x = x[0]`` in a loop asks for one more in each turn
+            self.ask(node.value, calls, part, adds=adds)
 
     def _held(
         self,
