@@ -13,6 +13,7 @@ from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind
+from xladoctor.lint.rules._module_names import lost_names, module_names, private_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,13 +79,6 @@ def entries() -> dict[str, Entry]:
     return {entry.old: entry for entry in made}
 
 
-@functools.cache
-def module_names() -> dict[str, frozenset[str]]:
-    """The modules of ``tables/names.toml``, and every public name that they have had."""
-    rows = catalogue.table("names")["module"]
-    return {row["name"]: frozenset(row["names"]) for row in rows}
-
-
 @functools.lru_cache(maxsize=4096)
 def entry_for(dotted: str) -> Entry | None:
     """The row that a full name falls under: its own, or that of a module it is in."""
@@ -96,19 +90,6 @@ def entry_for(dotted: str) -> Entry | None:
     return None
 
 
-@functools.cache
-def _private_names() -> dict[str, frozenset[str]]:
-    """The modules of ``tables/names.toml``, and their names that begin with an underscore."""
-    rows = catalogue.table("names")["module"]
-    return {row["name"]: frozenset(row.get("private", ())) for row in rows}
-
-
-@functools.cache
-def _lost_names() -> dict[str, str]:
-    """Private names that torch_xla 2.9 no longer has, and the release without them."""
-    return {row["name"]: row["removed_in"] for row in catalogue.table("names")["lost"]}
-
-
 def _never_had(dotted: str) -> Entry | None:
     """A row for a name that no release of a module that is known by heart has had.
 
@@ -118,9 +99,9 @@ def _never_had(dotted: str) -> Entry | None:
     names = module_names().get(module)
     if names is None or name in names or name.startswith("__"):
         return None
-    if name in _private_names()[module]:
+    if name in private_names()[module]:
         return None
-    lost = _lost_names().get(dotted)
+    lost = lost_names().get(dotted)
     if lost is not None:
         return Entry(
             dotted, "function", removed_in=lost, advice="a public function, if there is one"
