@@ -59,6 +59,30 @@ import torch_xla.runtime as xr
 import torch_xla.distributed.spmd as xs
 """
 
+
+def _meshed(before="", first="", whole="", ignored=""):
+    """A program with a mesh whose cores are processes; what stands before and in their function."""
+    return f"""\
+{XM}
+import torch_xla.distributed.spmd as xs
+{before}def each(index, rows):
+{first}    net = torch.nn.Linear(8, 8).to(torch_xla.device())
+    adam = torch.optim.Adam(net.parameters())
+    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
+    loader = DataLoader(rows, batch_size=8, drop_last=True){whole}
+    feed = pl.MpDeviceLoader(
+        loader,
+        torch_xla.device(),
+        input_sharding=xs.ShardingSpec(mesh, ("data", None)),{ignored}
+    )
+    for batch in feed:
+        adam.zero_grad()
+        net(batch).mean().backward()
+        xm.optimizer_step(adam)
+torch_xla.launch(each, args=(torch.randn(64, 8),))
+"""
+
+
 #: Spellings by the rules that they are about.
 PROGRAMS = {
     "XLA305: a model and an optimizer of the file, and what each core starts with": f"""\
@@ -475,86 +499,16 @@ mesh = xs.Mesh(np.arange(cores), (cores,), ("data",))
 x = torch.randn(64, 4).to(torch_xla.device())
 xs.mark_sharding(x, mesh, ("data", None))  # !XLA429
 """,
-    "XLA429 XLA402: a mesh of cores that are processes, and nothing that turns SPMD on": f"""\
-{XM}
-import torch_xla.distributed.spmd as xs
-def each(index, rows):
-    net = torch.nn.Linear(8, 8).to(torch_xla.device())
-    adam = torch.optim.Adam(net.parameters())
-    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
-    loader = DataLoader(rows, batch_size=8, drop_last=True)  # !XLA402
-    feed = pl.MpDeviceLoader(
-        loader,
-        torch_xla.device(),
-        input_sharding=xs.ShardingSpec(mesh, ("data", None)),  # !XLA429
-    )
-    for batch in feed:
-        adam.zero_grad()
-        net(batch).mean().backward()
-        xm.optimizer_step(adam)
-torch_xla.launch(each, args=(torch.randn(64, 8),))
-""",
-    "XLA429 XLA402: a mesh, and SPMD is on": f"""\
-{XM}
-import torch_xla.distributed.spmd as xs
-def each(index, rows):
-    xr.use_spmd()
-    net = torch.nn.Linear(8, 8).to(torch_xla.device())
-    adam = torch.optim.Adam(net.parameters())
-    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
-    loader = DataLoader(rows, batch_size=8, drop_last=True)
-    feed = pl.MpDeviceLoader(
-        loader,
-        torch_xla.device(),
-        input_sharding=xs.ShardingSpec(mesh, ("data", None)),
-    )
-    for batch in feed:
-        adam.zero_grad()
-        net(batch).mean().backward()
-        xm.optimizer_step(adam)
-torch_xla.launch(each, args=(torch.randn(64, 8),))
-""",
-    "XLA429 XLA402: a mesh, and a helper that nobody has read": f"""\
-{XM}
-import torch_xla.distributed.spmd as xs
-from own import start
-start()
-def each(index, rows):
-    net = torch.nn.Linear(8, 8).to(torch_xla.device())
-    adam = torch.optim.Adam(net.parameters())
-    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
-    loader = DataLoader(rows, batch_size=8, drop_last=True)
-    feed = pl.MpDeviceLoader(
-        loader,
-        torch_xla.device(),
-        input_sharding=xs.ShardingSpec(mesh, ("data", None)),
-    )
-    for batch in feed:
-        adam.zero_grad()
-        net(batch).mean().backward()
-        xm.optimizer_step(adam)
-torch_xla.launch(each, args=(torch.randn(64, 8),))
-""",
-    "XLA429 XLA402: a mesh, and a comment that says how it is started": f"""\
-{XM}
-import torch_xla.distributed.spmd as xs
-# XLA_USE_SPMD=1 python train.py
-def each(index, rows):
-    net = torch.nn.Linear(8, 8).to(torch_xla.device())
-    adam = torch.optim.Adam(net.parameters())
-    mesh = xs.Mesh(range(xr.global_runtime_device_count()), (8, 1), ("data", "model"))
-    loader = DataLoader(rows, batch_size=8, drop_last=True)
-    feed = pl.MpDeviceLoader(
-        loader,
-        torch_xla.device(),
-        input_sharding=xs.ShardingSpec(mesh, ("data", None)),
-    )
-    for batch in feed:
-        adam.zero_grad()
-        net(batch).mean().backward()
-        xm.optimizer_step(adam)
-torch_xla.launch(each, args=(torch.randn(64, 8),))
-""",
+    "XLA429 XLA402: a mesh of cores that are processes, and nothing that turns SPMD on": _meshed(
+        whole="  # !XLA402", ignored="  # !XLA429"
+    ),
+    "XLA429 XLA402: a mesh, and SPMD is on": _meshed(first="    xr.use_spmd()\n"),
+    "XLA429 XLA402: a mesh, and a helper that nobody has read": _meshed(
+        before="from own import start\nstart()\n"
+    ),
+    "XLA429 XLA402: a mesh, and a comment that says how it is started": _meshed(
+        before="# XLA_USE_SPMD=1 python train.py\n"
+    ),
     "XLA425 XLA429: one host saves shards, and evaluations are sharded nowhere": f"""\
 {XM}
 import torch_xla.distributed.spmd as xs

@@ -15,6 +15,7 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model.dotted import is_name, last_name, text_of
 from xladoctor.lint.model.parts import literal_parts, walk
+from xladoctor.lint.module_names import module_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,8 +49,7 @@ def _rows() -> dict[str, dict[str, str]]:
 def _is_there(dotted: str) -> bool:
     """Whether the release that the tables know has a name."""
     module, _, name = dotted.rpartition(".")
-    modules = {row["name"]: row["names"] for row in catalogue.table("names")["module"]}
-    return name in modules.get(module, ()) and "removed_in" not in _rows().get(dotted, {})
+    return name in module_names().get(module, ()) and "removed_in" not in _rows().get(dotted, {})
 
 
 def picked(node: cst.BaseExpression, spelled: Spell, defined: Define) -> str | None:

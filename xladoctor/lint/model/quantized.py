@@ -13,6 +13,7 @@ import libcst as cst
 
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.trials import asks_for_script
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ def _always_runs(tree: Tree, names: Names | LinkedNames, node: cst.CSTNode, dept
     for around in tree.ancestors(node):
         if isinstance(around, cst.FunctionDef | cst.Lambda):
             break
-        if isinstance(around, cst.If) and _is_main(around):
+        if isinstance(around, cst.If) and asks_for_script(around):
             continue
         if isinstance(around, cst.If | cst.IfExp | cst.Try | cst.BooleanOperation | cst.Param):
             return False
@@ -56,8 +57,3 @@ def _always_runs(tree: Tree, names: Names | LinkedNames, node: cst.CSTNode, dept
     return bool(callers and depth) and all(
         _always_runs(tree, names, call, depth - 1) for call in callers
     )
-
-
-def _is_main(branch: cst.If) -> bool:
-    """``if __name__ == "__main__":``."""
-    return isinstance(branch.test, cst.Comparison) and is_name(branch.test.left, "__name__")

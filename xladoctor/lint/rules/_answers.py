@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.conditions import without_not
+from xladoctor.lint.module_names import module_names
 from xladoctor.lint.rules._api import entry_for
-from xladoctor.lint.rules._module_names import module_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
+from xladoctor.lint.module_names import lost_names, module_names, private_names
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind
-from xladoctor.lint.rules._module_names import lost_names, module_names, private_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.parts import index_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,12 @@ def exported_alone(line: str) -> str | None:
     """The variable that a shell line exports and nothing uses: it is gone with the shell."""
     match = _EXPORTS.match(line)
     return match["name"] if match is not None else None
+
+
+def is_of_ipython(call: CallSite) -> bool:
+    """``get_ipython().system("pip install x")`` of a notebook that was made a script."""
+    asked = call.receiver.func if isinstance(call.receiver, cst.Call) else None
+    return is_name(asked, "get_ipython")
 
 
 def settings(model: FileModel) -> Sequence[tuple[str, cst.CSTNode, cst.CSTNode]]:

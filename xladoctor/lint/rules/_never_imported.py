@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import KNOWN_AS, LEFT_OUT, is_name
+from xladoctor.lint.module_names import module_names
 from xladoctor.lint.rules._exact import is_read
-from xladoctor.lint.rules._module_names import module_names
 from xladoctor.lint.rules._tolerated import is_caught, tolerated
 
 if TYPE_CHECKING:

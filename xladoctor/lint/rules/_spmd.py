@@ -50,7 +50,7 @@ def _is_chosen(model: FileModel, node: cst.CSTNode) -> bool:
     """Whether a condition decides, other than one that asks for XLA devices (``if HAS_XLA:``)."""
     return any(
         "__name__" not in model.tree.text(guard.test)
-        and not (guard.runs is OnXla.YES and _MODES.isdisjoint(words(model.tree.text(guard.test))))
+        and not (guard.runs is OnXla.YES and not _names_mode(model, guard))
         for guard in model.guards(node)
     )
 
@@ -68,8 +68,11 @@ def is_mode(model: FileModel, node: cst.CSTNode) -> bool:
 
     The other branch may start a process for each core.
     """
-    texts = (model.tree.text(guard.test) for guard in model.guards(node))
-    return any(not _MODES.isdisjoint(words(text)) for text in texts)
+    return any(_names_mode(model, guard) for guard in model.guards(node))
+
+
+def _names_mode(model: FileModel, guard: Guard) -> bool:
+    return not _MODES.isdisjoint(words(model.tree.text(guard.test)))
 
 
 def starts_processes(model: FileModel) -> bool:

@@ -21,6 +21,7 @@ from xladoctor.lint.rules._environment import (
     SHELL,
     exported_alone,
     is_environ,
+    is_of_ipython,
     is_off,
     key_of,
     settings,
@@ -262,8 +263,7 @@ def _commands(model: FileModel, call: CallSite) -> Iterator[str]:
     """
     place = 0
     if call.name is None:
-        asked = call.receiver.func if isinstance(call.receiver, cst.Call) else None
-        if not isinstance(asked, cst.Name) or asked.value != "get_ipython":
+        if not is_of_ipython(call):
             return
         if call.method == "run_cell_magic":
             kind = model.literal(call.positional[0]) if call.positional else None

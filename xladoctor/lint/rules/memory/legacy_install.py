@@ -10,6 +10,7 @@ import libcst as cst
 from xladoctor import patterns
 from xladoctor.lint.rewrites.shell import comment_out, write_row
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._environment import is_of_ipython
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,29 +69,20 @@ def legacy_install(model: FileModel) -> Iterator[Problem]:
         return
     fixes = _Commands(model)
     for number, line in model.shell:
-        why = _legacy(line)
-        if why is None and line.startswith("!"):
-            why = _legacy(_filled_in(model, line))
-        if why is not None and (model.is_xla or why is not _OF_TORCH):
+        why = _why(model, line, filled=line.startswith("!"))
+        if why is not None:
             place = model.place_of_row(number)
             yield _problem(model, place, why, fixes.of_line(number, line))
     for call in model.calls():
         if _runs(call):
             text = " ".join(_texts(model, call.node))
-            filled = _filled_in(model, text) if _is_of_ipython(call) else text
-            why = _legacy(text) or _legacy(filled)
-            if why is not None and (model.is_xla or why is not _OF_TORCH):
+            why = _why(model, text, filled=is_of_ipython(call))
+            if why is not None:
                 yield _problem(model, call.node, why, fixes.of_call(call))
 
 
 def _runs(call: CallSite) -> bool:
     return call.name in _RUNS or call.method in {"system", "getoutput"}
-
-
-def _is_of_ipython(call: CallSite) -> bool:
-    """``get_ipython().system("pip install $WHEEL")`` of a notebook that was made a script."""
-    asked = call.receiver.func if isinstance(call.receiver, cst.Call) else None
-    return isinstance(asked, cst.Name) and asked.value == "get_ipython"
 
 
 class _Commands:
@@ -184,6 +176,14 @@ def _parts(model: FileModel, node: cst.BaseExpression) -> Iterator[str]:
     elif isinstance(node, cst.FormattedString):
         for part in node.parts:
             yield part.value if isinstance(part, cst.FormattedStringText) else "{}"
+
+
+def _why(model: FileModel, line: str, *, filled: bool) -> str | None:
+    """What is wrong with a command, as it is or with what the notebook put into its variables."""
+    why = _legacy(line)
+    if why is None and filled:
+        why = _legacy(_filled_in(model, line))
+    return why if model.is_xla or why is not _OF_TORCH else None
 
 
 def _legacy(line: str) -> str | None:
