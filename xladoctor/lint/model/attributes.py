@@ -150,7 +150,8 @@ class Attributes:
             return Value(Kind.OBJECT, certain=True, type_name=frameworks.LIGHTNING_TRAINER)
         if name in frameworks.TRAINER_METRICS and self._flow.belief.believes():
             return container(Value(Kind.DEVICE_TENSOR, origin=node, local=True))
-        return self._other_attribute(node, holder)
+        other = self._other_attribute(node, holder)
+        return self._flow.belief.of_attribute(node, frame) if other == UNKNOWN else other
 
     def _placed(self, holder: Value, stored: Value, frame: Frame) -> Value:
         """``self.scale``, a parameter or buffer: in a module's methods it is where that is."""

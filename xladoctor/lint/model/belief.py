@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import frameworks
 from xladoctor.lint.model.contained import container
+from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.evidence import Evidence
 from xladoctor.lint.model.values import UNKNOWN, Kind, Value
 
@@ -73,6 +74,8 @@ class Belief:
             return Value(Kind.MODEL, origin=value.origin, on_device=True) if whole else value
         if self._evidence.is_model(home, name, moved=False):
             return Value(Kind.MODEL, origin=value.origin, local=value.local)
+        if self._evidence.is_optimizer(home, name):
+            return Value(Kind.OPTIMIZER, origin=value.origin)
         step = self._evidence.stepped(home, name)
         if step is None:
             taken = self._evidence.holds_losses(home, name)
@@ -80,6 +83,16 @@ class Belief:
                 return value
             return container(Value(Kind.DEVICE_TENSOR, origin=taken, local=True))
         return Value(Kind.DEVICE_TENSOR, origin=step, local=value.local)
+
+    def of_attribute(self, node: cst.Attribute, frame: Frame) -> Value:
+        """What ``self.gen`` is that an unread function made, by what its class does with it."""
+        text = dotted_text(node)
+        if text is None or not text.startswith("self.") or not self.believes():
+            return UNKNOWN
+        home = frame.function or self._now.module
+        if self._evidence.is_model(home, text, moved=False):
+            return Value(Kind.MODEL)
+        return Value(Kind.OPTIMIZER) if self._evidence.is_optimizer(home, text) else UNKNOWN
 
     def as_device(self, text: str, value: Value, frame: Frame) -> Value:
         """The device of the family, if a device loader is given what is called so."""

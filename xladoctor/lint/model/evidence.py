@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 Home: TypeAlias = "Function | cst.Module"
 
+_OPTIMIZER_STEP = f"{know.XM}.optimizer_step"
 #: Calls that take or end a step on the device.
 STEPS = frozenset(
     {
-        f"{know.XM}.optimizer_step", f"{know.XM}.reduce_gradients", f"{know.XM}.mark_step",
+        _OPTIMIZER_STEP, f"{know.XM}.reduce_gradients", f"{know.XM}.mark_step",
         "torch_xla.sync", "torch_xla.step",
     }
 )  # fmt: skip
@@ -45,6 +46,11 @@ _OF_PARALLEL = "per_device_loader"
 #: Methods that only modules have, and those that of what was moved to a device only modules have.
 _OF_MODULES = frozenset({"parameters", "named_parameters", "eval"})
 _OF_MOVED = frozenset({"state_dict", "load_state_dict", "zero_grad"})
+#: What of all that has it only modules are called with a batch, too: a Trainer's starts it.
+_OF_CALLED = "train"
+#: What together only optimizers have.
+_OF_OPTIMIZERS = frozenset({"zero_grad", "step"})
+_TELLING = _OF_MODULES | _OF_MOVED | _OF_OPTIMIZERS | {_OF_CALLED}
 #: Terms of a loss that are losses themselves ("kl_loss", "l_gan"), and what they are weighed with.
 _TERM = re.compile(r"(^|_)loss(_|\d|$)|^l_|loss$", re.IGNORECASE)
 _WEIGHT = re.compile(r"weight|coef|scale|ratio|lambda|factor|alpha|beta|fn$|func", re.IGNORECASE)
@@ -96,8 +102,36 @@ class Evidence:
             text: The name.
             moved: It holds what ``.to(device)`` gave back: no optimizer, no schedule.
         """
-        asked = self._asked.get(home, {}).get(text, set())
+        holder = _holder_of(home, text)
+        asked = self._asked.get(holder, {}).get(text, set())
+        if _OF_CALLED in asked and text in self._calls.get(holder, ()):
+            return True
+        asked = asked - {_OF_CALLED, "step"}
         return bool(asked) and (moved or not asked <= _OF_MOVED)
+
+    def is_optimizer(self, home: Home, text: str) -> bool:
+        """Whether a name (or dotted text) takes steps as only optimizers do, or is given to one.
+
+        ``xm.optimizer_step(opt_g)``; ``disc.zero_grad()`` and ``disc.step()``.
+        """
+        holder = _holder_of(home, text)
+        if text in self._optimized.get(holder, ()):
+            return True
+        return self._asked.get(holder, {}).get(text, set()) >= _OF_OPTIMIZERS
+
+    @functools.cached_property
+    def _optimized(self) -> dict[Home | Class, set[str]]:
+        """What ``xm.optimizer_step`` takes the steps of, by who binds it."""
+        found: dict[Home | Class, set[str]] = {}
+        for call in self._tree.calls:
+            name = self._names.resolve(call.func)
+            given = call.args[0].value if call.args else None
+            if given is None or (meant(name) or name) != _OPTIMIZER_STEP:
+                continue
+            text = dotted_text(given)
+            if text is not None:
+                found.setdefault(_holder_of(self._holder(given), text), set()).add(text)
+        return found
 
     def given_as_device(self, home: Home, text: str) -> cst.Call | None:
         """The device loader that is given what a function calls so as the device of its batches.
@@ -219,8 +253,8 @@ class Evidence:
         return {home: frozenset(names) for home, names in found.items()}
 
     @functools.cached_property
-    def _asked(self) -> dict[Home, dict[str, set[str]]]:
-        found: dict[Home, dict[str, set[str]]] = {}
+    def _asked(self) -> dict[Home | Class, dict[str, set[str]]]:
+        found: dict[Home | Class, dict[str, set[str]]] = {}
         for call in self._tree.calls:
             if not isinstance(call.func, cst.Attribute):
                 continue
@@ -228,13 +262,13 @@ class Evidence:
             if text is None:
                 continue
             # A tensor is not moved in place, and nobody calls one.
-            home = self._holder(call.func.value)
+            home = _holder_of(self._holder(call.func.value), text)
             moved = (
                 method == "to"
                 and not _to_host(call)
                 and (self._alone(call) or text in self._calls.get(home, ()))
             )
-            if moved or method in _OF_MODULES or method in _OF_MOVED:
+            if moved or method in _TELLING:
                 found.setdefault(home, {}).setdefault(text, set()).add(method)
         return found
 
@@ -243,13 +277,13 @@ class Evidence:
         return isinstance(next(self._tree.ancestors(call), None), cst.Expr)
 
     @functools.cached_property
-    def _calls(self) -> dict[Home, set[str]]:
-        """The names of each function that are called."""
-        found: dict[Home, set[str]] = {}
+    def _calls(self) -> dict[Home | Class, set[str]]:
+        """The names of each function that are called, and those that each class binds."""
+        found: dict[Home | Class, set[str]] = {}
         for call in self._tree.calls:
             text = dotted_text(call.func)
             if text is not None:
-                found.setdefault(self._holder(call.func), set()).add(text)
+                found.setdefault(_holder_of(self._holder(call.func), text), set()).add(text)
         return found
 
 

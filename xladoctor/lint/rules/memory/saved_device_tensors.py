@@ -38,6 +38,11 @@ _RAISES = (
 _DEPTH = 4
 #: Classes of other packages that write checkpoints with ``torch.save`` (timm 1.0).
 _SAVERS = frozenset({"timm.utils.CheckpointSaver", "timm.utils.checkpoint_saver.CheckpointSaver"})
+#: Calls of torch_xla that an optimizer on the device is given for its steps.
+_STEPS = (
+    "torch_xla.core.xla_model.optimizer_step",
+    "torch_xla.core.xla_model.reduce_gradients",
+)
 #: Methods that give a module back where it is, unless they are given a device.
 _STAY = frozenset(
     {"bfloat16", "double", "eval", "float", "half", "requires_grad_", "to", "train", "type"}
@@ -310,11 +315,11 @@ def _taken_to_host(model: FileModel, holder: cst.BaseExpression) -> bool:
 
 
 def _steps_there(model: FileModel, optimizer: cst.BaseExpression) -> bool:
-    """Whether ``xm.optimizer_step`` takes its steps, also in a function that is given it."""
+    """Whether its gradients are reduced for its steps, also in a function that is given it."""
     made = the_source(model, optimizer)
     return any(
         same_name(given, optimizer) or (the_source(model, given) is made and made is not optimizer)
-        for call in model.calls("torch_xla.core.xla_model.optimizer_step")
+        for call in model.calls(*_STEPS)
         if (given := call.argument(0, "optimizer")) is not None
     )
 
@@ -333,7 +338,7 @@ def _trains_beside(model: FileModel, save: CallSite) -> bool:
         and sure
         and any(
             call.function is not None and call.function.owner is owner
-            for call in model.calls("torch_xla.core.xla_model.optimizer_step")
+            for call in model.calls(*_STEPS)
         )
     )
 
