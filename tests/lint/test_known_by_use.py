@@ -34,7 +34,7 @@ def train(parts, steppers, loader, device):
         score.backward()
         xm.optimizer_step(first)
     if xm.is_master_ordinal():
-        torch.save({"painter": painter.state_dict(), "first": first}, "x.pt")  # !XLA721
+        torch.save({"first": first.state_dict()}, "x.pt")  # !XLA721
 """
 
 
