@@ -33,7 +33,8 @@ LIBRARIES = frozenset(
 def spmd_is_on(tree: Tree, names: Names, text: str) -> bool:
     """Whether a file makes its program one over all devices, not as one of several ways.
 
-    A mesh alone says so too, unless the file starts a process for each core and nothing that it
+    So does the variable, but in a file that starts a process for each core: there it is the mistake
+    (XLA429), and the program is one of several cores. A mesh alone says so too, unless the file starts a process for each core and nothing that it
     imports, or says of how it is started, could turn SPMD on: then the mesh does nothing.
     """
     calls = [(names.resolve(call.func) or "", call) for call in tree.calls]
@@ -41,8 +42,10 @@ def spmd_is_on(tree: Tree, names: Names, text: str) -> bool:
     of_torch_xla = [
         name for name, call in calls if name.startswith("torch_xla") and not _is_one_way(tree, call)
     ]
-    if any(name.endswith(_ON) for name in of_torch_xla) or _VARIABLE in map(string, tree.strings):
+    if any(name.endswith(_ON) for name in of_torch_xla):
         return True
+    if _VARIABLE in map(string, tree.strings):
+        return called.isdisjoint(SPAWNERS)
     if not any(name.endswith(_MESHES) for name in of_torch_xla):
         return False
     imported = {name.partition(".")[0] for name in names.imported()}

@@ -18,6 +18,7 @@ from xladoctor.lint.rules._spmd import (
     conditional,
     of_one_host,
     process_groups,
+    starts_processes,
     turned_on,
 )
 from xladoctor.lint.rules._writes import written_path
@@ -86,7 +87,12 @@ def spmd_process_api(model: FileModel) -> Iterator[Problem]:
 
 
 def _by_variable(model: FileModel) -> cst.CSTNode | None:
-    """``os.environ["XLA_USE_SPMD"] = "1"`` that no condition decides about: it still counts."""
+    """``os.environ["XLA_USE_SPMD"] = "1"`` that no condition decides about: it still counts.
+
+    In a program that starts a process for each core it is the mistake itself (XLA429).
+    """
+    if starts_processes(model):
+        return None
     return next(
         (
             node
