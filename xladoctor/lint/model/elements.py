@@ -23,6 +23,11 @@ ASKS_ENVIRONMENT = frozenset({"os.getenv", "os.environ.get"})
 #: Variables that torchrun, Slurm and MPI give each process its number in.
 _RANKS = frozenset({"RANK", "LOCAL_RANK", "GLOBAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"})
 
+#: What values under a key are believed by that name, where they are used as such.
+_USED = frozenset({Kind.MODEL, Kind.OPTIMIZER, Kind.LOSS})
+#: What models and optimizers are asked for, and neither their states nor settings.
+_ASKED_FOR = frozenset({"train", "eval", "parameters", "step", "zero_grad"})
+
 
 class Elements:
     """Evaluates expressions that put values into containers, or take them out.
@@ -53,12 +58,20 @@ class Elements:
         return found
 
     def _by_key(self, node: cst.Subscript) -> Value | None:
-        """``config["device"]``, ``cfg["DEVICE"]``."""
+        """``config["device"]``, ``cfg["DEVICE"]``, ``parts["model"](images)``."""
         key = index_of(node)
         if not isinstance(key, cst.SimpleString):
             return None
         guessed = self._evaluator.guess(str(string(key)).lower())
-        return guessed if guessed.kind is Kind.DEVICE else None
+        known = guessed.kind is Kind.DEVICE or (guessed.kind in _USED and self._is_used(node))
+        return guessed if known else None
+
+    def _is_used(self, node: cst.Subscript) -> bool:
+        """Whether it is called, or asked for what a state or a setting has not."""
+        parent = self._flow.tree.parents.get(node)
+        if isinstance(parent, cst.Call):
+            return parent.func is node
+        return isinstance(parent, cst.Attribute) and parent.attr.value in _ASKED_FOR
 
     def _element(self, node: cst.Subscript, holder: Value) -> Value:
         """What ``holder[...]`` is by what is known of the holder."""

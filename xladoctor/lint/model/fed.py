@@ -11,8 +11,8 @@ import libcst as cst
 
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.calls import called_name
-from xladoctor.lint.model.dotted import last_name
-from xladoctor.lint.model.parts import names_bound
+from xladoctor.lint.model.dotted import last_name, text_of
+from xladoctor.lint.model.parts import index_of, names_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,7 @@ def fed(
     """
     given: dict[Home, dict[str, cst.CSTNode]] = {}
     for call in tree.calls:
-        if know.MODEL_NAME.search(last_name(call.func)):
+        if know.MODEL_NAME.search(last_name(call.func) or _key(call.func)):
             names = [one.value.value for one in call.args if isinstance(one.value, cst.Name)]
             given.setdefault(home(call), {}).update(dict.fromkeys(names, call))
     found: dict[Home, dict[str, cst.CSTNode]] = {}
@@ -52,6 +52,11 @@ def fed(
             found.setdefault(place, {}).update(dict.fromkeys(parts, fed_by))
     moving = {home(call) for call in tree.calls if called_name(call) in _MOVES} if found else set()
     return {place: parts for place, parts in found.items() if place not in moving}
+
+
+def _key(node: cst.BaseExpression) -> str:
+    """``model`` of ``parts["model"](images)``."""
+    return (isinstance(node, cst.Subscript) and text_of(index_of(node))) or ""
 
 
 def _batches(tree: Tree, home: Callable[[cst.CSTNode], Home]) -> Iterator[tuple[Home, cst.Tuple]]:

@@ -34,8 +34,9 @@ def spmd_is_on(tree: Tree, names: Names, text: str) -> bool:
     """Whether a file makes its program one over all devices, not as one of several ways.
 
     So does the variable, but in a file that starts a process for each core: there it is the mistake
-    (XLA429), and the program is one of several cores. A mesh alone says so too, unless the file starts a process for each core and nothing that it
-    imports, or says of how it is started, could turn SPMD on: then the mesh does nothing.
+    (XLA429), and the program is one of several cores. A mesh alone says so too, unless the file
+    starts a process for each core and nothing that it imports, or says of how it is started, could
+    turn SPMD on: then the mesh does nothing.
     """
     calls = [(names.resolve(call.func) or "", call) for call in tree.calls]
     called = {name for name, _ in calls}

@@ -76,6 +76,14 @@ def _no_devices(model: FileModel) -> Iterator[Problem]:
                     suggestion="torch_xla.device(), which is this core's own",
                 )
                 continue
+            if call.last in _DEVICES and model.value(node).is_loader:
+                yield model.problem(
+                    node,
+                    "a loader is given where the device belongs: torch.device raises TypeError "
+                    "(measured on 2.9)",
+                    suggestion="torch_xla.device(), which is this core's own",
+                )
+                continue
             text = next((one for one in made or () if _is_longer(model, one)), None)
             if text is None or text in told:
                 continue

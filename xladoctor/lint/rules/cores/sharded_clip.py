@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._model_parallel import divided
 from xladoctor.lint.rules._sharded import asked, sharded_at
 from xladoctor.lint.rules._sources import the_source
 
@@ -16,15 +17,16 @@ if TYPE_CHECKING:
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
-_CLIP = "torch.nn.utils.clip_grad_norm_"
+_CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 #: The wrapper's own method takes no others (torch_xla 2.9).
 _KEYWORDS = frozenset({"max_norm", "norm_type"})
 
 
 @rule("XLA436")
 def sharded_clip(model: FileModel) -> Iterator[Problem]:
-    """Find torch's ``clip_grad_norm_`` on the parameters of a sharded model."""
-    for call in model.calls(_CLIP, "torch.nn.utils.clip_grad.clip_grad_norm_"):
+    """Find torch's ``clip_grad_norm_`` on the parameters of a sharded or divided model."""
+    yield from _of_parallel_layers(model)
+    for call in model.calls(*_CLIPS):
         given = call.argument(0, "parameters")
         asks = the_source(model, given) if given is not None else None
         sharded = asked(asks, "parameters") if asks is not None else None
@@ -40,6 +42,24 @@ def sharded_clip(model: FileModel) -> Iterator[Problem]:
             related=[model.place(origin, "the model is sharded here")],
             fix=_fix(model, call, sharded),
         )
+
+
+def _of_parallel_layers(model: FileModel) -> Iterator[Problem]:
+    """``clip_grad_norm_(model.parameters(), 1.0)`` where neuronx_distributed divides the model."""
+    clips = list(model.calls(*_CLIPS))
+    start = divided(model) if clips else None
+    if start is None or model.spmd or model.guards(start.node):
+        return
+    for call in clips:
+        if not model.guards(call.node):
+            yield model.problem(
+                call.node,
+                "clip_grad_norm_ sees only this core's part of the divided layers: every core "
+                "clips by a different norm",
+                suggestion="neuronx_distributed.parallel_layers.clip_grad_norm(parameters, "
+                "max_norm), which reduces the norm over the cores",
+                related=[model.place(start.node, "the model is divided here")],
+            )
 
 
 def _excluded(model: FileModel, origin: cst.CSTNode, clip: cst.CSTNode) -> bool:

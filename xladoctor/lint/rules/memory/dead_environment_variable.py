@@ -11,7 +11,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.lint.model import walk
-from xladoctor.lint.model.dotted import is_name, string, takes_torch_xla
+from xladoctor.lint.model.dotted import dotted_text, string, takes_torch_xla
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.purpose import ELSEWHERE, TRAIN_TORCH
 from xladoctor.lint.rewrites.shell import comment_out
@@ -165,17 +165,23 @@ def _decides(model: FileModel, node: cst.CSTNode) -> bool:
         holder = model.parent(holder)
     if isinstance(holder, cst.If):
         return _uses_xla(model, holder)
-    if not isinstance(holder, cst.Assign) or not isinstance(holder.targets[0].target, cst.Name):
-        return isinstance(holder, cst.Assert | cst.IfExp)
-    name = holder.targets[0].target.value
+    if not isinstance(holder, cst.Assign):
+        return isinstance(holder, cst.Assert)
+    name = dotted_text(holder.targets[0].target)
+    if name is None:
+        return False
     # A file of settings may be asked by others: ``from config import *``, ``if USE_TPU:``.
     asking = (model, *(model.linked if model.function_of(holder) is None else ()))
     return any(
-        any(is_name(part, name) for part in walk(other.test)) and _uses_xla(asked, other)
+        any(_is_called(part, name) for part in walk(other.test)) and _uses_xla(asked, other)
         for asked in asking
         for other in asked.nodes(cst.If)
         if isinstance(other, cst.If)
     )
+
+
+def _is_called(node: cst.CSTNode, text: str) -> bool:
+    return isinstance(node, cst.Name | cst.Attribute) and dotted_text(node) == text
 
 
 def _uses_xla(model: FileModel, node: cst.If) -> bool:

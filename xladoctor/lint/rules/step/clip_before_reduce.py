@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.loops import opposed
+from xladoctor.lint.model.trials import asks_for_script
 from xladoctor.lint.rewrites.reduced import given_reduced
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._clipped import (
@@ -199,6 +200,8 @@ def _accumulated(model: FileModel, reduces: list[CallSite]) -> Iterator[Problem]
         reduce = next((one for one in reduces if _just_before(model, one, clip)), None)
         if reduce is None or clip.name == _UNPATCHED:
             continue
+        if _is_torchs_own(model, clip) and any(map(asks_for_script, model.nodes(cst.If))):
+            continue  # a module may be imported behind torch_xla
         backward = _added_up(model, clip)
         if backward is not None:
             yield model.problem(
@@ -244,16 +247,7 @@ def _conditions(model: FileModel, call: CallSite) -> list[tuple[cst.BaseExpressi
 
 
 def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
-    if (
-        clip.name is None
-        or clip.name == _UNPATCHED
-        or clip.name not in {*_CLIPS, *_DISPATCH}
-        or (
-            clip.name in _CLIPS
-            and isinstance(clip.node.func, cst.Name)
-            and not _imported_after_torch_xla(model)
-        )
-    ):
+    if clip.name not in {*_CLIPS, *_DISPATCH} or _is_torchs_own(model, clip):
         return (
             "clipped before the all-reduce: each core scales by the norm of its own gradients, and "
             "the mean that is applied was clipped by none of them"
@@ -264,6 +258,14 @@ def _message(model: FileModel, clip: CallSite, step: CallSite) -> str:
         f"after clip_grad_norm_, which torch_xla replaces, {written}'s all-reduce is lost "
         "(measured on 2.9): each core applies its own gradients, and the models drift apart"
     )
+
+
+def _is_torchs_own(model: FileModel, clip: CallSite) -> bool:
+    """Whether a clip is PyTorch's, which keeps the reduction, and not what torch_xla puts there."""
+    if clip.name == _UNPATCHED:
+        return True
+    imported = clip.name in _CLIPS and isinstance(clip.node.func, cst.Name)
+    return imported and not _imported_after_torch_xla(model)
 
 
 def _imported_after_torch_xla(model: FileModel) -> bool:

@@ -17,7 +17,7 @@ from xladoctor.lint.rules._reads import costly_loop, loop_place
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.events import Event
     from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
@@ -59,7 +59,8 @@ def graph_cut_in_step(model: FileModel) -> Iterator[Problem]:
         forward = _carried(model, event, loop) or _forward(model, event, loop)
         if forward is None:
             continue
-        for end in model.effects.ends_between(forward.node, event.node, loop):
+        ends = model.effects.ends_between(forward.node, event.node, loop)
+        for end in (*ends, *_behind_model(model, forward)):
             if end in seen or not _always(model, end, event.node):
                 continue
             if forward.node in model.tree.ancestors(end):
@@ -179,6 +180,24 @@ def _forward(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
         or loop.node in model.tree.ancestors(last.node)
     )
     return last if inside else None
+
+
+def _behind_model(model: FileModel, forward: CallSite) -> Iterator[cst.CSTNode]:
+    """The ends of the graph in a function that runs the model and gives back its loss."""
+    order = model.tree.order
+    for function in _functions(model, forward):
+        calls = model.calls_of(function)
+        runs = (one for one in calls if _runs_model(model, one) and _learns(model, one))
+        first = next(runs, None)
+        for end in calls if first is not None else ():
+            if end.name in _ENDS and first is not None and order[end.node] > order[first.node]:
+                yield end.node
+
+
+def _functions(model: FileModel, call: CallSite) -> Sequence[Function]:
+    """The functions of the file that a call may run: ``step = micro if args.micro else whole``."""
+    may_run = {call.target, *model.value(call.node.func).functions}
+    return [function for function in model.functions if function in may_run]
 
 
 def _carried(model: FileModel, event: Event, loop: Loop) -> CallSite | None:
