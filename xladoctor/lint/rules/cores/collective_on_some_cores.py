@@ -18,6 +18,7 @@ from xladoctor.lint.rules._lightning_hooks import is_lightning, logs, run_by_lig
 from xladoctor.lint.rules._meetings import all_cores_meet
 from xladoctor.lint.rules._metrics import computed_by_some
 from xladoctor.lint.rules._norms import guard_by_norm
+from xladoctor.lint.rules._own_losses import guard_by_loss
 from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._sources import made_in
@@ -44,7 +45,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
     told: set[cst.CSTNode] = set()
     for event in model.effects.of(Effect.COLLECTIVE, Effect.SAVE, *steps):
         call = event.call
-        guard = model.effects.some_cores(event.node) or guard_by_norm(model, event.node)
+        guard = model.effects.some_cores(event.node) or _by_its_own(model, event.node)
         if (
             call is None
             or guard is None
@@ -97,10 +98,15 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
         )
 
 
+def _by_its_own(model: FileModel, node: cst.CSTNode) -> Guard | None:
+    """The condition on a norm or a loss of each core's own."""
+    return guard_by_norm(model, node) or guard_by_loss(model, node)
+
+
 def _in_a_helper(model: FileModel) -> Iterator[Problem]:
     """``if torch.isfinite(norm): step(optimizer)``, where ``step`` reduces the gradients."""
     for call in model.calls():
-        guard = guard_by_norm(model, call.node) if isinstance(call.target, Function) else None
+        guard = _by_its_own(model, call.node) if isinstance(call.target, Function) else None
         if guard is None or model.on_every_core(call.node) is None:
             continue
         met = next((one for one in model.reached(call.node) if one.name == OPTIMIZER_STEP), None)

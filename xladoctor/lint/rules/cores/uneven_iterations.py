@@ -17,6 +17,7 @@ from xladoctor.lint.rules._caught_steps import caught_steps
 from xladoctor.lint.rules._cores import ends_the_run
 from xladoctor.lint.rules._flags_of_master import set_on_master
 from xladoctor.lint.rules._norms import is_wrapped, own_norm
+from xladoctor.lint.rules._own_losses import own_loss
 from xladoctor.lint.rules._reads import loop_place, snippet
 from xladoctor.lint.rules._shares import every_nth
 from xladoctor.lint.rules._signals import asks_signal
@@ -38,6 +39,7 @@ _CLOCKS = frozenset(
     {"time.time", "time.perf_counter", "time.monotonic", "time.time_ns", "time.process_time",
      "timeit.default_timer", "datetime.datetime.now", "datetime.datetime.utcnow"}
 )  # fmt: skip
+_TRAINING = frozenset({LoopKind.STEP, LoopKind.EPOCH})
 #: Questions whose answer is one truth value, if what is asked is a scalar.
 _FLAGS = frozenset({"isnan", "isinf", "isfinite", "any", "all"})
 
@@ -70,9 +72,9 @@ def _in_loops(model: FileModel) -> Iterator[Problem]:
         for inner in {model.loop(call.node), model.step_loop(call.node)} - {None}:
             met_in.setdefault(cast("Loop", inner), []).append(call)
     for loop in model.loops:
-        if loop.kind not in {LoopKind.STEP, LoopKind.EPOCH} or loop.implicit:
+        if loop.implicit:
             continue
-        if loop.kind is LoopKind.STEP:
+        if loop.kind is not LoopKind.EPOCH:
             meetings = met_in.get(loop, [])
         else:
             reached = (call.node for call in model.reached(loop.node))
@@ -80,9 +82,10 @@ def _in_loops(model: FileModel) -> Iterator[Problem]:
             meetings = [collectives[node] for node in steps if node in collectives]
         if not meetings or model.on_every_core(loop.node) is None:
             continue
-        yield from _begins_apart(model, loop, meetings)
-        yield from _uneven_shares(model, loop, meetings)
-        told: set[cst.CSTNode] = set()  # what stands behind such a condition has it as its own
+        if loop.kind in _TRAINING:
+            yield from _begins_apart(model, loop, meetings)
+            yield from _uneven_shares(model, loop, meetings)
+        told: set[cst.CSTNode] = set()
         for node in walk(loop.node, into_functions=False):
             if not isinstance(node, cst.Break | cst.Continue | cst.Return):
                 continue
@@ -192,17 +195,21 @@ def _leaves(
 ) -> Iterator[Problem]:
     if isinstance(node, cst.Continue) and not _meet_behind(model, loop, node, meetings):
         return  # the step is over for this core too
-    inside = {guard.node for guard in model.guards(loop.node)}
+    # What stands behind a condition that has been told has it as its own; each line within it counts.
+    known = {guard.node for guard in model.guards(loop.node)} | told - {*model.tree.ancestors(node)}
     for guard in model.guards(node):
         value = model.value(guard.test)
         clock = _asks_clock(model, guard.test)
         signal = asks_signal(model, guard.test)
-        of_core = value.local or guard.master is not None or clock or own_norm(model, guard)
+        own = own_norm(model, guard) or own_loss(model, guard)
+        of_core = value.local or guard.master is not None or clock or own
         of_master = set_on_master(model, guard.test, loop)
         setter = signal or of_master
         empty = _lacks_batch(loop, node, guard)
         apart = bool(of_core) or setter is not None
-        if guard.node in inside | told or not (apart or empty) or ends_the_run(model, guard, node):
+        if guard.node in known or not (apart or empty) or ends_the_run(model, guard, node):
+            continue
+        if loop.kind not in _TRAINING and guard.master is None:
             continue
         told.add(guard.node)
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
