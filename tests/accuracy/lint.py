@@ -146,8 +146,8 @@ CODES = {
     "loader-protocol": ("XLA801",),
     "split-per-core": ("XLA448",),
     "lost-updates": ("XLA732",),
-    "mixed-devices": ("XLA504",),
-    "other-bug": ("XLA801",),
+    "mixed-devices": ("XLA417", "XLA504"),
+    "other-bug": ("XLA417", "XLA708", "XLA801"),
     # No rule finds these yet.
     "rendezvous-replicas": (),
 }

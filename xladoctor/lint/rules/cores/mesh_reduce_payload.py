@@ -11,6 +11,7 @@ from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned, made_by, same_name
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._refused_payloads import refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +40,12 @@ _OF_ONE_TENSOR = frozenset(
 
 @rule("XLA417")
 def mesh_reduce_payload(model: FileModel) -> Iterator[Problem]:
-    """Find NumPy values that are given to ``xm.mesh_reduce``, and what reduces no list."""
+    """Find NumPy values that are given to ``xm.mesh_reduce``, and what reduces no list.
+
+    And what other collectives refuse.
+    """
+    if model.is_xla and not model.spmd and not model.led_by:
+        yield from refused(model)
     if model.target < _SINCE:
         return
     for call in model.calls(_MESH_REDUCE):

@@ -12,6 +12,7 @@ from xladoctor.lint.rewrites.shared import Shared, shared_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
 from xladoctor.lint.rules._exact import reads, same_name
+from xladoctor.lint.rules._handed_over import handed_over
 from xladoctor.lint.rules._sources import of_parameter, starts_of, the_source
 
 if TYPE_CHECKING:
@@ -35,11 +36,11 @@ _OF_MODULES = frozenset(
 def shared_model(model: FileModel) -> Iterator[Problem]:
     """Find ``global_model.to(device)`` and ``MpModelWrapper`` in what every core runs."""
     yield from _asked_as_module(model)
-    if model.target < _SINCE or not model.is_xla or model.spmd or model.led_by:
+    if model.target < _SINCE or not model.is_xla or model.spmd:
         return
     for move in model.methods("to"):
         entry = model.on_every_core(move.node)
-        if entry is None:
+        if entry is None or (model.led_by and entry.call is None):
             continue
         shared = _shared(model, move)
         made = shared.made if shared is not None else _made_outside(model, move, entry)
@@ -73,6 +74,17 @@ def _asked_as_module(model: FileModel) -> Iterator[Problem]:
     One finding for each wrapper.
     """
     wrappers: set[cst.CSTNode] = {call.node for call in model.calls(MODEL_WRAPPER)}
+    for call, given in handed_over(model) if wrappers else ():
+        if (
+            the_source(model, given) in wrappers
+            and model.value(call.node.func).kind is not Kind.MODEL
+        ):
+            yield model.problem(
+                given,
+                "MpModelWrapper has one method, to(), which returns the model: the wrapper itself "
+                f"is no module, and {model.tree.text(call.node.func).strip()} cannot run it",
+                suggestion="give it the model that to(device) returns, or leave the wrapper out",
+            )
     for call in model.calls() if wrappers else ():
         held = call.receiver if call.method in _OF_MODULES else call.node.func
         made = the_source(model, held) if isinstance(held, cst.Name | cst.Attribute) else None

@@ -113,6 +113,14 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
             suggestion=f"{before}one parameter for each item of args",
             related=[model.place(function.node, "defined here")],
         )
+    if numbered and args is not None and _in_first_place(function, args):
+        return model.problem(
+            target,
+            f"the core's number comes first: {snippet(model, target)} takes it for "
+            f"{function.parameters[0]}, and {function.parameters[0]} for {function.parameters[1]}",
+            suggestion=f"def {function.name}(index, {function.parameters[0]})",
+            related=[model.place(function.node, "defined here")],
+        )
     if _pickled(model, call) and (function.outer is not None or _is_lambda(function)):
         return model.problem(
             target,
@@ -121,6 +129,13 @@ def _of_target(model: FileModel, call: CallSite) -> Problem | None:
             suggestion="define the function at the top of the file",
         )
     return None
+
+
+def _in_first_place(function: Function, args: cst.BaseExpression) -> bool:
+    """``xmp.spawn(main, args=(args,))`` of ``def main(args, rank=None)``."""
+    first = args.elements[0].value if isinstance(args, cst.Tuple) and args.elements else None
+    names = function.parameters
+    return len(names) > 1 and isinstance(first, cst.Name) and first.value == names[0]
 
 
 def _in_parentheses(model: FileModel, args: cst.BaseExpression) -> bool:

@@ -195,7 +195,7 @@ def _leaves(
 ) -> Iterator[Problem]:
     if isinstance(node, cst.Continue) and not _meet_behind(model, loop, node, meetings):
         return  # the step is over for this core too
-    # What stands behind a condition that has been told has it as its own; each line within it counts.
+    # What stands behind a condition that has been told has it too; each line within it counts.
     known = {guard.node for guard in model.guards(loop.node)} | told - {*model.tree.ancestors(node)}
     for guard in model.guards(node):
         value = model.value(guard.test)

@@ -20,7 +20,7 @@ from xladoctor.lint.rules._protocol import makes_optimizer, takes_step
 from xladoctor.lint.rules._reads import loop_place, not_here
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
@@ -68,7 +68,9 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
             break
     yield from _moved_away(model, makers)
     anywhere = any(part.once(_makers) for part in (model, *model.linked))
-    for maker, move in moved_later(model) if anywhere else ():
+    later = [*moved_later(model)] if anywhere else []
+    yield from _given_together(model, {move.node for _, move in later})
+    for maker, move in later:
         if maker.node not in told and model.is_here(maker.node):
             yield model.problem(
                 maker.node,
@@ -77,6 +79,41 @@ def optimizer_before_device(model: FileModel) -> Iterator[Problem]:
                 suggestion="move the model first, then make the optimizer",
                 related=[model.place(move.node, "moved here, afterwards")],
             )
+
+
+def _given_together(model: FileModel, known: Collection[cst.CSTNode]) -> Iterator[Problem]:
+    """``xmp.spawn(run, args=(model, optimizer))`` and ``model.to(device)`` in ``run``.
+
+    Of an optimizer that nobody in sight makes: its parameters are those of the parent, on the host.
+    """
+    for move in model.methods("to"):
+        entry, function = model.on_every_core(move.node), move.function
+        held = move.receiver
+        if entry is None or entry.call is None or function is None or entry.function != function:
+            continue
+        if move.node in known:
+            continue  # told where the optimizer is made
+        if not isinstance(held, cst.Name) or held.value not in function.parameters:
+            continue
+        if model.value(held).kind is not Kind.MODEL or not_here(model, move.node):
+            continue
+        optimizer = next((x for x in function.parameters if _is_stepped(model, function, x)), None)
+        if optimizer is not None:
+            yield model.problem(
+                move.node,
+                f"{optimizer} comes from the process that starts the cores, with the parameters "
+                "that this move replaces: its steps change nothing",
+                suggestion="make the optimizer here, behind the move",
+                related=[model.place(entry.call, "given to the cores here")],
+            )
+
+
+def _is_stepped(model: FileModel, function: Function, name: str) -> bool:
+    """Whether a function uses a parameter as its optimizer, and makes none of that name."""
+    uses = [one for one in model.within(function.node, cst.Name) if one.value == name]
+    return any(model.value(one).kind is Kind.OPTIMIZER for one in uses) and not any(
+        model.assigned_to(one) for one in uses
+    )
 
 
 def _makers(model: FileModel) -> list[CallSite]:
