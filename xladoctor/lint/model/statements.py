@@ -289,6 +289,7 @@ class Statements:
             holder = self._evaluator.evaluate(target.value, frame)
             text = dotted_text(target)
             if text is not None:
+                value = self._flow.belief.believed(text, value, frame)
                 frame.env[text] = value
             if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
                 held = with_attribute(holder, target.attr.value, value)
