@@ -31,6 +31,12 @@ def streamed_by_datasets(model: FileModel, loader: CallSite) -> bool:
     return dataset is not None and any(_is_stream(model, call) for call in _made_by(model, dataset))
 
 
+def trains_on_stream(model: FileModel) -> bool:
+    """``Trainer(train_dataset=load_dataset(name, streaming=True))``: no epoch has an end."""
+    given = (call.keywords["train_dataset"] for call in model.giving("train_dataset"))
+    return any(_is_stream(model, call) for one in given for call in _made_by(model, one))
+
+
 def _is_stream(model: FileModel, call: CallSite) -> bool:
     if call.method == _MAKES or (call.name or "").startswith(_CLASS):
         return True

@@ -58,7 +58,7 @@ def set_epoch_missing(model: FileModel) -> Iterator[Problem]:
         if said is not True and not steps:
             continue  # ``shuffle=name == "train"``: only where a step loop goes over it
         epochs = _epochs(model, steps)
-        if epochs is None:
+        if epochs is None or model.turns(epochs) == 1:
             continue
         yield model.problem(
             call.node,

@@ -22,6 +22,7 @@ from xladoctor.lint.rules._names_gone import is_own_copy, names_gone
 from xladoctor.lint.rules._neuron_trainer import refused, uneven
 from xladoctor.lint.rules._questions import gone_questions, old_questions
 from xladoctor.lint.rules._sources import sources, the_call
+from xladoctor.lint.rules._streams import trains_on_stream
 from xladoctor.lint.rules._trainer_gone import (
     RENAMED,
     gone_arguments,
@@ -341,7 +342,7 @@ def _missing(model: FileModel, call: CallSite, named: set[str]) -> Iterator[Prob
             suggestion="gradient_checkpointing=False",
             fix=_added(model, call, "gradient_checkpointing=False", safe=False),
         )
-    if "dataloader_drop_last" not in named:
+    if "dataloader_drop_last" not in named and not trains_on_stream(model):
         yield model.problem(
             call.node.func,
             "the last batch of an epoch may be smaller: a new shape, so the whole step is "
