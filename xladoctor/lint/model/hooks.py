@@ -161,8 +161,8 @@ class Hooks:
         )
 
     def is_of_library(self, cls: Class) -> bool:
-        """Whether it is a library's own model with some methods replaced, or one of Lightning."""
-        return self.inherits(cls, frameworks.LIGHTNING_MODULES) or any(
+        """Whether it is a library's own model with some methods replaced."""
+        return any(
             is_library_model(base) and not base.startswith("torch.") for base in self.bases(cls)
         )
 

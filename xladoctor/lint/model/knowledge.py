@@ -291,9 +291,7 @@ MODULE_HOLDERS = frozenset({SEQUENTIAL, "torch.nn.ModuleDict", "torch.nn.ModuleL
 #: Base classes of models.
 MODULES = frozenset({"torch.nn.Module", "torch.nn.Sequential", "transformers.PreTrainedModel"})
 #: Methods of model classes that make one.
-LOADS_MODEL = frozenset(
-    {"from_pretrained", "from_config", "_from_config", "load_from_checkpoint"}
-)
+LOADS_MODEL = frozenset({"from_pretrained", "from_config", "_from_config"})
 #: Ends of names by which programs ask for the other cores, or give each its part of the data.
 ASKS_FOR_CORES = (
     ".xla_model.get_ordinal", ".xla_model.xrt_world_size", ".xla_model.is_master_ordinal",
