@@ -139,6 +139,239 @@ def evaluate(parts):
         found += labels.cpu().numpy().tolist()  # !XLA101
     return found
 """,
+    "XLA420: a loop that the master alone leaves, of no training": f"""\
+{XM}
+def run(index, model, plan):
+    device = torch_xla.device()
+    for step in range(20):
+        if xm.is_master_ordinal():
+            rows = plan.look().to(device)
+        else:
+            rows = torch.empty((1, 32), dtype=torch.long, device=device)
+        xm.collective_broadcast([rows])
+        ids = model.generate(input_ids=rows)
+        if xm.is_master_ordinal():
+            text = plan.decode(ids)
+            if not text:
+                break  # !XLA420
+            if text == "DONE":
+                break  # !XLA420
+        if step > plan.most:
+            break
+        xm.rendezvous("step")
+
+
+if __name__ == "__main__":
+    xmp.spawn(run, args=(make(), plan()))
+""",
+    "XLA405 XLA420: steps that a core skips by its own loss": f"""\
+{XM}
+def train(model, rows, optimizer, device):
+    for images in rows:
+        loss = model(images.to(device)).mean()
+        if torch.isnan(loss).any() or torch.isinf(loss).any():
+            print("skipped")
+        else:
+            loss.backward()
+            xm.optimizer_step(optimizer)  # !XLA405
+
+
+def train_on(model, rows, optimizer, device):
+    for images in rows:
+        loss = model(images.to(device)).mean()
+        if not torch.isfinite(loss):
+            continue  # !XLA420
+        loss.backward()
+        xm.optimizer_step(optimizer)
+
+
+def train_together(model, rows, optimizer, device):
+    for images in rows:
+        loss = model(images.to(device)).mean()
+        loss.backward()
+        mean = xm.all_reduce(xm.REDUCE_SUM, loss.detach())
+        if torch.isnan(mean):
+            continue
+        xm.optimizer_step(optimizer)
+
+
+def run(index, model, rows, optimizer):
+    device = torch_xla.device()
+    train(model, rows, optimizer, device)
+    train_on(model, rows, optimizer, device)
+    train_together(model, rows, optimizer, device)
+
+
+if __name__ == "__main__":
+    torch_xla.launch(run, args=load())
+""",
+    "XLA417 XLA708: what collectives and process groups refuse": f"""\
+{XM}
+import torch.distributed as dist
+import torch_xla.distributed.xla_backend
+
+
+def run(index, model, rows):
+    dist.init_process_group("xla")  # !XLA708
+    total, found = 0.0, torch.zeros((), device=torch_xla.device())
+    for images in rows:
+        total += model(images).mean().item()
+        found += model(images).mean()
+    xm.all_reduce(xm.REDUCE_SUM, total)  # !XLA417
+    xm.all_reduce(xm.REDUCE_SUM, torch.tensor(3.0))  # !XLA417
+    xm.all_reduce(xm.REDUCE_SUM, found)
+    xm.all_reduce(xm.REDUCE_SUM, [found])
+    xm.rendezvous("said", payload=str(total))  # !XLA417
+    xm.rendezvous("said", payload=str(total).encode())
+    if index == 0:
+        both = [load(), load()]
+    else:
+        both = [torch.empty((1, 4)), torch.empty((1, 4))]
+    dist.broadcast(both[0], src=0)  # !XLA417
+    dist.broadcast(torch.ones(3).to(torch_xla.device()), src=0)
+
+
+if __name__ == "__main__":
+    xmp.spawn(run, args=(make(), load()))
+""",
+    "XLA708: a process group that is told where the others are": f"""\
+{XM}
+import torch.distributed as dist
+
+os.environ["MASTER_ADDR"] = "localhost"
+
+
+def run(index):
+    dist.init_process_group("xla", rank=index, world_size=8)
+
+
+if __name__ == "__main__":
+    xmp.spawn(run)
+""",
+    "XLA305 XLA408: what the cores are given": f"""\
+{XM}
+def run(index, settings, model, optimizer):
+    model = model.to(torch_xla.device())  # !XLA305
+    for images in settings.rows:
+        model(images).mean().backward()
+        xm.optimizer_step(optimizer)
+
+
+def made_there(index, settings, model, optimizer):
+    model = model.to(torch_xla.device())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for images in settings.rows:
+        model(images).mean().backward()
+        xm.optimizer_step(optimizer)
+
+
+def main(settings, rank=None):
+    print(settings.epochs, torch_xla.device())
+
+
+def start(settings, model, optimizer):
+    xmp.spawn(run, args=(settings, model, optimizer))
+    xmp.spawn(made_there, args=(settings, model, optimizer))
+    xmp.spawn(main, args=(settings,))  # !XLA408
+""",
+    "XLA424: a wrapper for a Trainer": f"""\
+{XM}
+from transformers import DistilBertForMaskedLM, Trainer, TrainingArguments
+
+held = xmp.MpModelWrapper(DistilBertForMaskedLM(load()))
+
+
+def run(index):
+    held.to(torch_xla.device())  # !XLA424
+    trainer = Trainer(model=held, args=TrainingArguments(output_dir="x"))  # !XLA424
+    trainer.train()
+
+
+if __name__ == "__main__":
+    xmp.spawn(run)
+""",
+    "XLA905: a Trainer over a stream": f"""\
+{XM}
+from datasets import load_dataset
+from transformers import Trainer, TrainingArguments
+
+
+def run(index, model):
+    rows = load_dataset("rows", split="train", streaming=True)
+    settings = TrainingArguments(output_dir="x", max_steps=100, optim="adamw_torch")
+    Trainer(model=model, args=settings, train_dataset=rows.map(load)).train()
+
+
+if __name__ == "__main__":
+    xmp.spawn(run, args=(make(),))
+""",
+    "XLA905: a Trainer over rows": f"""\
+{XM}
+from datasets import load_dataset
+from transformers import Trainer, TrainingArguments
+
+
+def run(index, model):
+    rows = load_dataset("rows", split="train")
+    settings = TrainingArguments(output_dir="x", max_steps=100, optim="adamw_torch")  # !XLA905
+    Trainer(model=model, args=settings, train_dataset=rows.map(load)).train()
+
+
+if __name__ == "__main__":
+    xmp.spawn(run, args=(make(),))
+""",
+    "XLA403: one epoch": f"""\
+{XM}
+def train(model, rows, optimizer):
+    sampler = torch.utils.data.DistributedSampler(rows, xr.world_size(), xr.global_ordinal())
+    loader = torch.utils.data.DataLoader(rows, sampler=sampler, batch_size=4, drop_last=True)
+    epochs = 1
+    for epoch in range(epochs):
+        for images in loader:
+            model(images).mean().backward()
+            xm.optimizer_step(optimizer)
+""",
+    "XLA401: what a script asks of a module that it has loaded": f"""\
+{XM}
+import lightning as L
+
+
+class Net(L.LightningModule):
+    def training_step(self, batch, index):
+        return self(batch).mean()
+
+    def play(self, games):
+        print("played", games)
+
+    def tell(self, games):
+        print("told", games)  # !XLA401
+
+    def on_train_epoch_end(self):
+        self.tell(3)
+
+
+def main():
+    trainer = L.Trainer(accelerator="tpu", devices=8)
+    trainer.fit(Net())
+    best = Net.load_from_checkpoint("x.ckpt")
+    best.play(3)
+""",
+    "XLA721: a model that a class keeps, of a function that is not there": f"""\
+{XM}
+class Classifier:
+    def __init__(self):
+        self.net = self.build().to(torch_xla.device())
+        self.optimizer = torch.optim.Adam(self.net.parameters())
+
+    def train(self, rows):
+        for images in pl.MpDeviceLoader(rows, torch_xla.device()):
+            self.optimizer.zero_grad()
+            self.net(images).mean().backward()
+            xm.optimizer_step(self.optimizer)
+
+    def keep(self):
+        torch.save(self.net.state_dict(), "net.pth")  # !XLA721
+""",
 }
 
 

@@ -95,11 +95,20 @@ def _is_part(model: FileModel, function: Function) -> bool:
         return any(
             call.function is not None and call.function.owner is not None for call in callers
         )
-    return any(
-        node.attr.value == function.name
+    named = (
+        (part, node)
         for part in (model, *model.linked)
         for node in part.nodes(cst.Attribute)
+        if node.attr.value == function.name
     )
+    return any(not _is_called_by_script(part, node) for part, node in named)
+
+
+def _is_called_by_script(model: FileModel, node: cst.Attribute) -> bool:
+    """``best.test(100)`` in ``main()``, of a module that ``load_from_checkpoint`` gave."""
+    function, parent = model.function_of(node), model.parent(node)
+    called = isinstance(parent, cst.Call) and parent.func is node
+    return called and (function is None or (function.owner is None and function.outer is None))
 
 
 def _is_of_lightning(model: FileModel, owner: Class) -> bool:
