@@ -298,7 +298,7 @@ from transformers import Trainer, TrainingArguments
 
 def run(index, model):
     rows = load_dataset("rows", split="train", streaming=True)
-    settings = TrainingArguments(output_dir="x", max_steps=100, optim="adamw_torch")
+    settings = TrainingArguments("x", per_device_train_batch_size=8, optim="adamw_torch")
     Trainer(model=model, args=settings, train_dataset=rows.map(load)).train()
 
 
@@ -313,7 +313,7 @@ from transformers import Trainer, TrainingArguments
 
 def run(index, model):
     rows = load_dataset("rows", split="train")
-    settings = TrainingArguments(output_dir="x", max_steps=100, optim="adamw_torch")  # !XLA905
+    settings = TrainingArguments("x", per_device_train_batch_size=8, optim="adamw_torch")  # !XLA905
     Trainer(model=model, args=settings, train_dataset=rows.map(load)).train()
 
 

@@ -370,11 +370,20 @@ main()
     assert model.on_every_core(marked(model, "here")) is not None
 
 
-@pytest.mark.parametrize("line", ["xr.use_spmd()", "import os; os.environ['XLA_USE_SPMD'] = '1'"])
-def test_spmd_is_one_program(line):
-    model = model_of(HEAD + f"{line}\nxmp.spawn(print)\n")
+SPMD = "import os; os.environ['XLA_USE_SPMD'] = '1'"
+
+
+@pytest.mark.parametrize("lines", ["xr.use_spmd()\nxmp.spawn(print)\n", f"{SPMD}\n"])
+def test_spmd_is_one_program(lines):
+    model = model_of(HEAD + lines)
     assert model.spmd
     assert not model.multi_core
+
+
+def test_the_variable_of_spmd_is_a_mistake_where_cores_are_processes():
+    model = model_of(HEAD + f"{SPMD}\ndef run(index):\n    print(index)\nxmp.spawn(run)\n")
+    assert not model.spmd
+    assert model.multi_core
 
 
 @pytest.mark.parametrize("closure", ["report", "lambda l: report(l)"])

@@ -361,7 +361,7 @@ def run(index, data):
     print(index, DistributedSampler(data, num_replicas=xr.world_size(), rank=local))
 xmp.spawn(run, args=([],))
 """,
-    "XLA428: SPMD by its variable": """\
+    "XLA428 XLA429: SPMD by its variable": """\
 import os
 import torch.distributed as dist
 import torch_xla
@@ -369,9 +369,9 @@ import torch_xla.distributed.xla_multiprocessing as xmp
 def run(index):
     print(index, torch_xla.device())
 def main():
-    os.environ.setdefault("XLA_USE_SPMD", "1")
-    dist.init_process_group("xla")  # !XLA428
-    xmp.spawn(run)  # !XLA428
+    os.environ.setdefault("XLA_USE_SPMD", "1")  # !XLA429
+    dist.init_process_group("xla")
+    xmp.spawn(run)
 """,
     "XLA428: SPMD by its variable, if it is asked for": """\
 import os

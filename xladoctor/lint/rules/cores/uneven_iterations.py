@@ -209,7 +209,7 @@ def _leaves(
         apart = bool(of_core) or setter is not None
         if guard.node in known or not (apart or empty) or ends_the_run(model, guard, node):
             continue
-        if loop.kind not in _TRAINING and guard.master is None:
+        if loop.kind not in _TRAINING and (guard.master is None or isinstance(node, cst.Continue)):
             continue
         told.add(guard.node)
         what = "skips the rest of a step" if isinstance(node, cst.Continue) else "leaves the loop"
