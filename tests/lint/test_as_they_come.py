@@ -320,6 +320,17 @@ def run(index, model):
 if __name__ == "__main__":
     xmp.spawn(run, args=(make(),))
 """,
+    "XLA304: two optimizers that each end the graph": f"""\
+{XM}
+def train(model, rows, first, second):
+    for images in rows:
+        model(images).mean().backward()
+        xm.optimizer_step(first, barrier=True)  # !XLA304
+        xm.optimizer_step(second, barrier=True)
+        model(images).sum().backward()
+        xm.optimizer_step(first)
+        xm.optimizer_step(second, barrier=True)
+""",
     "XLA403: one epoch": f"""\
 {XM}
 def train(model, rows, optimizer):

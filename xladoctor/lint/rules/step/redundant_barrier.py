@@ -28,10 +28,20 @@ def redundant_barrier(model: FileModel) -> Iterator[Problem]:
     """
     yield from _reduced_again(model)
     yield from _behind_ddp(model)
+    told = set()
+    for call, asked in _one_after_another(model):
+        told.add(call.node)
+        yield model.problem(
+            asked,
+            "the next step ends the graph again: one update runs as two graphs, which are compiled "
+            "and launched one after the other",
+            suggestion="leave barrier out here",
+            fix=model.fix("Remove barrier", model.remove_argument(call.node, asked), safe=False),
+        )
     for call in model.calls(OPTIMIZER_STEP):
         value = given_true(model, call, "barrier")
         loops = _loops(model, call) if value is not None else []
-        if value is None or not loops or not all(map(_ends_steps, loops)):
+        if value is None or not loops or not all(map(_ends_steps, loops)) or call.node in told:
             continue
         yield model.problem(
             value,
@@ -41,6 +51,29 @@ def redundant_barrier(model: FileModel) -> Iterator[Problem]:
             related=[loop_place(model, loops[0])],
             fix=model.fix("Remove barrier", model.remove_argument(call.node, value), safe=False),
         )
+
+
+def _one_after_another(model: FileModel) -> Iterator[tuple[CallSite, cst.BaseExpression]]:
+    """``xm.optimizer_step(first, barrier=True)`` right before that of a second optimizer."""
+    steps = {call.node: call for call in model.calls(OPTIMIZER_STEP)}
+    for call in steps.values():
+        value, behind = given_true(model, call, "barrier"), _behind(model, call.node)
+        following = steps.get(behind) if isinstance(behind, cst.Call) else None
+        again = following is not None and given_true(model, following, "barrier") is not None
+        if value is not None and again:
+            yield call, value
+
+
+def _behind(model: FileModel, node: cst.CSTNode) -> cst.CSTNode | None:
+    """The call that the next statement of a block is, if a call's own statement is that alone."""
+    line = model.parent(model.parent(node) or node)
+    block = model.parent(line) if isinstance(line, cst.SimpleStatementLine) else None
+    if not isinstance(block, cst.IndentedBlock | cst.Module):
+        return None
+    at = next((i for i, one in enumerate(block.body) if one is line), None)
+    behind = block.body[at + 1] if at is not None and at + 1 < len(block.body) else None
+    only = behind.body[0] if isinstance(behind, cst.SimpleStatementLine) else None
+    return only.value if isinstance(only, cst.Expr) else None
 
 
 def _reduced_again(model: FileModel) -> Iterator[Problem]:
