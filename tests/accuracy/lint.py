@@ -84,7 +84,7 @@ CODES = {
     "save-all-ranks": ("XLA406",),
     "download-race": ("XLA406",),
     "h2d-in-loop": ("XLA603", "XLA604", "XLA605"),
-    "no-device-loader": ("XLA603", "XLA605"),
+    "no-device-loader": ("XLA504", "XLA603", "XLA605"),
     "bad-timing": ("XLA112",),
     "master-only-eval": ("XLA418",),
     "rank-divergent-state": ("XLA419", "XLA420", "XLA451"),

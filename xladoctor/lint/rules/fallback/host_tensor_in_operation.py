@@ -11,6 +11,7 @@ from xladoctor.lint.model.knowledge import SENDS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import snippet
+from xladoctor.lint.rules._unmoved_batches import unmoved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,6 +74,8 @@ def host_tensor_in_operation(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     yield from _lost_moves(model)
+    if not any(any(part.calls(_DEFAULTS[0])) for part in (model, *model.linked)):
+        yield from unmoved(model)
     if any(_sets_default(part) for part in (model, *model.linked)):
         return
     for call in model.calls():
