@@ -267,7 +267,8 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
     if function is None or _turns(model, loop) > _FEW or is_given_plain(model, loop):
         return False
     above = set(model.tree.ancestors(loop.node))
-    if any(one.node in above and not one.implicit and _ends(model, one) for one in model.loops):
+    outer = (one for one in model.loops if one.node in above and not one.implicit)
+    if any(_ends_batches(model, one) for one in outer):
         return True  # ``for _ in range(n_critic):`` in a loop over a device loader
     callers = model.callers(function)
     if not callers:
@@ -278,7 +279,12 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
         )
         return bool(function.parameters) and not _is_started(model, loop) and not asks
     around = (model.loop(call.node) for call in callers)
-    return any(outer is not None and _ends(model, outer) for outer in around)
+    return any(outer is not None and _ends_batches(model, outer) for outer in around)
+
+
+def _ends_batches(model: FileModel, loop: Loop) -> bool:
+    """Whether a loop ends the graph of each batch: one over epochs, or models, ends none."""
+    return loop.kind is not LoopKind.EPOCH and _ends(model, loop)
 
 
 def _is_started(model: FileModel, loop: Loop) -> bool:
