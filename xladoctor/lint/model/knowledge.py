@@ -109,7 +109,8 @@ MASTER_ATTRIBUTES = frozenset(
 )  # fmt: skip
 #: The same by what programs call them (``distenv.master``, ``self.is_rank_zero``).
 MASTER_NAME = patterns.lazy(
-    r"^(is_)?(master|(global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
+    r"^(is_)?(master|(global_|local_)?(main|master|zero|primary|chief|leader)"
+    r"_(process|rank|core|worker)|rank_?(zero|0))$|^_?is_(main|primary|chief|leader|coordinator)$"
 )
 #: Decorators of functions that only it runs (``@rank_zero_only`` of Lightning,
 #: ``@accelerator.on_main_process`` of Accelerate), also a program's own.
@@ -119,8 +120,8 @@ ON_MASTER = patterns.lazy(
 )
 #: Functions of other files that tell it, and the number of this core, by their names.
 ASKS_MASTER = re.compile(
-    r"^_?(is_)?((global_|local_)?(main|master|zero)_(process|rank|core|worker)|rank_?(zero|0))$"
-    r"|^_?is_(main|master|primary|chief|leader)(_node|_host|_device)?$"
+    r"^_?(is_)?((global_|local_)?(main|master|zero|primary|chief|leader)_(process|rank|core|worker)"
+    r"|rank_?(zero|0))$|^_?is_(main|master|primary|chief|leader)(_node|_host|_device)?$"
     r"|^_?(?i:(is_)?(xla|tpu)_(main|master)(_process|_core)?)$"
 )
 ASKS_RANK = re.compile(r"^_?get_((global|local|dist|world|ddp|xla)_)?(rank|ordinal)$")
