@@ -383,6 +383,192 @@ class Classifier:
     def keep(self):
         torch.save(self.net.state_dict(), "net.pth")  # !XLA721
 """,
+    "XLA301: an evaluation of as many batches as a setting says, which the caller ends": f"""\
+{XM}
+class Tokens:
+    def __init__(self, path):
+        self.rows = np.memmap(path, dtype=np.uint16)
+
+    def next_batch(self):
+        places = np.random.randint(0, len(self.rows) - 9, 4)
+        parts = np.stack([self.rows[at : at + 9] for at in places])
+        return torch.from_numpy(parts[:, :-1]), torch.from_numpy(parts[:, 1:])
+
+
+def evaluate(model, rows, batches, device):
+    model.eval()
+    total = torch.zeros((), device=device)
+    with torch.no_grad():
+        for _ in range(batches):  # !XLA301
+            images, targets = rows.next_batch()
+            output = model(images.to(device))
+            total += nn.functional.cross_entropy(output, targets.to(device))
+    torch_xla.sync()
+    return total.item() / batches
+
+
+def look(model, rows, device):
+    with torch.no_grad():
+        for _ in range(4):
+            images, _ = rows.next_batch()
+            model(images.to(device))
+    torch_xla.sync()
+
+
+def train(rows, steps, batches):
+    device = torch_xla.device()
+    model = nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        images, targets = rows.next_batch()
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images.to(device)), targets.to(device)).backward()
+        optimizer.step()
+        torch_xla.sync()
+        if step % 100 == 0:
+            evaluate(model, rows, batches, device)
+            look(model, rows, device)
+
+
+train(Tokens("rows.bin"), 1000, read_settings())
+""",
+    "XLA301: cores that train over several epochs of a plain loader": f"""\
+{XM}
+def one_epoch(model, optimizer, loader, device):
+    for images in loader:
+        optimizer.zero_grad()
+        model(images.to(device)).mean().backward()
+        xm.optimizer_step(optimizer)  # !XLA301
+
+
+def run(index, rows, epochs):
+    device = torch_xla.device()
+    model = nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(rows, batch_size=8)
+    for epoch in range(epochs):
+        one_epoch(model, optimizer, loader, device)
+        torch_xla.sync()
+
+
+xmp.spawn(run, args=load())
+""",
+    "XLA203: loaders that a function trains on, and that nothing names": f"""\
+{XM}
+from torch.utils.data import DataLoader
+
+
+def train_epoch(model, optimizer, loader):
+    for images in loader:
+        optimizer.zero_grad()
+        model(images).mean().backward()
+        xm.optimizer_step(optimizer)
+
+
+def either(model, optimizer, loader, train=True):
+    for images in loader:
+        loss = model(images).mean()
+        if train:
+            optimizer.zero_grad()
+            loss.backward()
+            xm.optimizer_step(optimizer)
+
+
+def run(index, model, optimizer, rows, more, old):
+    device = torch_xla.device()
+    for epoch in range(9):
+        loader = DataLoader(rows, batch_size=32, num_workers=4)  # !XLA203
+        parts = pl.ParallelLoader(loader, [device]).per_device_loader(device)
+        train_epoch(model, optimizer, parts)
+        others = DataLoader(more, batch_size=32, num_workers=4)
+        either(model, optimizer, pl.MpDeviceLoader(others, device), train=False)
+
+
+torch_xla.launch(run, args=load())
+""",
+    "XLA203: a loader that Lightning is given to train on": f"""\
+{XM}
+import lightning as L
+from torch.utils.data import DataLoader
+
+
+def main(net, rows, more):
+    trainer = L.Trainer(accelerator="tpu", devices=8)
+    trainer.fit(net, DataLoader(rows, 32), DataLoader(more, 32))  # !XLA203
+    trainer.test(net, DataLoader(more, 32))
+""",
+    "XLA705: samples of a data set that has no base class": f"""\
+{XM}
+class PairsDataset:
+    def __getitem__(self, place):
+        return torch.from_numpy(np.random.rand(8)), 1  # !XLA705
+
+
+class Table:
+    def __getitem__(self, place):
+        return torch.from_numpy(np.random.rand(8))
+""",
+    "XLA426: what the master alone loads, of which the weights are sent": f"""\
+{XM}
+def run(index, build, rows, path):
+    device = torch_xla.device()
+    model = build().to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    if xr.global_ordinal() == 0:
+        state = torch.load(path)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])  # !XLA426
+    for param in model.parameters():
+        xm.collective_broadcast([param.data], root_ordinal=0)
+    for images in pl.MpDeviceLoader(rows, device):
+        optimizer.zero_grad()
+        model(images).mean().backward()
+        xm.optimizer_step(optimizer)
+
+
+torch_xla.launch(run, args=load())
+""",
+    "XLA504: a batch that nothing moves to the model's device": f"""\
+{XM}
+def run(index, rows):
+    device = torch_xla.device()
+    model = nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(rows, batch_size=8, drop_last=True)
+    for images, targets in loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), targets).backward()  # !XLA504
+        xm.optimizer_step(optimizer, barrier=True)
+
+
+def moved(index, rows):
+    device = torch_xla.device()
+    model = nn.Linear(8, 8).to(device)
+    loader = torch.utils.data.DataLoader(rows, batch_size=8, drop_last=True)
+    for images in loader:
+        images = images.to(device)
+        model(images)
+        torch_xla.sync()
+
+
+if __name__ == "__main__":
+    torch_xla.launch(run, args=(load(),))
+    torch_xla.launch(moved, args=(load(),))
+""",
+    "XLA420 XLA405: leaving by the master's own word, under its newer names": f"""\
+{XM}
+def run(index, model, optimizer, rows):
+    is_chief = xr.global_ordinal() == 0
+    for images in pl.MpDeviceLoader(rows, torch_xla.device()):
+        optimizer.zero_grad()
+        model(images).mean().backward()
+        xm.optimizer_step(optimizer)
+        if is_chief and os.path.exists("stop"):
+            break  # !XLA420
+
+
+torch_xla.launch(run, args=load())
+""",
 }
 
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SENDS = "xm.broadcast_master_param(model) after the move to the device, on all cores"
 #: Calls that send what the master has to the others.
 _SENT = re.compile(r"broadcast|sync_module|DistributedDataParallel|FullySharded")
+_MASTER_PARAM = "torch_xla.core.xla_model.broadcast_master_param"
+_PARAMETERS = re.compile(r"\.(parameters|buffers|named_parameters|named_buffers)\(")
 #: Words of functions that load weights into what they are given.
 _LOADS = frozenset({"load", "restore"})
 _WEIGHTS = frozenset({"checkpoint", "ckpt", "weights", "pretrained", "state", "model", "params"})
@@ -39,9 +41,14 @@ def loaded_alone(model: FileModel) -> Iterator[tuple[bool, Problem]]:
     on from a checkpoint.
     """
     loading = [(call, net) for call in model.calls() if (net := _loaded(model, call)) is not None]
-    if not loading or any(_sends(model, call) for call in model.calls()):
+    if not loading:
+        return
+    sending = [call for call in model.calls() if _sends(model, call)]
+    if not all(_of_weights(model, call) for call in sending):
         return
     for call, net in loading:
+        if sending and not _steps(model, net):
+            continue  # ``broadcast_master_param(model)`` sends no state of the optimizer
         guard = model.master_only(call.node)
         entry = model.on_every_core(call.node)
         if guard is None or entry is None:
@@ -100,6 +107,15 @@ def _sends(model: FileModel, call: CallSite) -> bool:
     return _SENT.search(model.tree.text(call.node.func)) is not None or (
         "all_reduce" in text and "param" in text
     )
+
+
+def _of_weights(model: FileModel, call: CallSite) -> bool:
+    """``xm.broadcast_master_param(net)``, or one for each of ``net.parameters()``."""
+    if call.name == _MASTER_PARAM:
+        return True
+    loop = model.loop(call.node)
+    over = loop.node.iter if loop is not None and isinstance(loop.node, cst.For) else None
+    return over is not None and _PARAMETERS.search(model.tree.text(over)) is not None
 
 
 def _trained_after(model: FileModel, call: CallSite, guard: Guard, depth: int = 2) -> bool:

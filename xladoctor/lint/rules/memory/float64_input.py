@@ -130,7 +130,8 @@ def _is_sample(model: FileModel, function: Function | None) -> bool:
         return False
     if function.name == "__getitem__" and function.owner is not None:
         bases = {(model.name(b) or "").rpartition(".")[2] for b in function.owner.bases}
-        return any(base.endswith("Dataset") for base in bases)
+        # ``class Pairs: def __getitem__`` needs no base to be a loader's data set.
+        return any(name.endswith("Dataset") for name in (function.owner.node.name.value, *bases))
     return "collate" in function.name
 
 

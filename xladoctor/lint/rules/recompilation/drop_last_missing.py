@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, LoopKind, walk
-from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.dotted import is_name, last_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.turns import last_of
 from xladoctor.lint.rules import rule
@@ -22,6 +22,8 @@ from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     batches_of,
     bound_name,
+    is_of_evaluation,
+    loops_by_callers,
     loops_over,
     says_evaluation,
 )
@@ -67,7 +69,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
     for call in model.calls(DATA_LOADER):
         if not _keeps_short_batch(model, call):
             continue
-        loops = loops_over(model, call)
+        loops = loops_over(model, call) or _loops_of_functions(model, call)
         training = next((loop for loop in loops if loop.kind is LoopKind.STEP), None)
         if training is None and (loops or not _for_training(model, call)):
             continue
@@ -98,6 +100,37 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             related=related,
             fix=_fix(model, call) if batches is None else None,
         )
+
+
+def _loops_of_functions(model: FileModel, call: CallSite) -> list[Loop]:
+    """The loops of ``train_epoch(loader)``, if nobody has that function evaluate too."""
+    if says_evaluation(model, call.node):
+        return []
+    loops = dict.fromkeys(loop for loop, _ in loops_by_callers(model, call))
+    return [
+        loop
+        for loop in loops
+        if loop.kind is LoopKind.STEP and loop.function is not None
+        if not any(_asks_to_evaluate(model, one) for one in model.callers(loop.function))
+    ]
+
+
+def _asks_to_evaluate(model: FileModel, call: CallSite) -> bool:
+    """``run_epoch(model, valid_loader)``, ``run_epoch(model, loader, train=False)``."""
+    given_here = [argument.value for argument in call.node.args]
+    return is_of_evaluation(*(last_name(node).lower() for node in given_here)) or any(
+        model.literal(node) is False for node in given_here
+    )
+
+
+def _is_fitted(model: FileModel, call: CallSite) -> bool:
+    """``trainer.fit(net, DataLoader(rows, 32))`` of Lightning."""
+    argument = model.parent(call.node)
+    fit = model.parent(argument) if isinstance(argument, cst.Arg) else None
+    if not isinstance(fit, cst.Call) or "lightning" not in model.frameworks:
+        return False
+    site = model.call(fit)
+    return site.method == "fit" and site.argument(1, "train_dataloaders") is call.node
 
 
 def _is_looked_at(model: FileModel, call: CallSite) -> bool:
@@ -216,7 +249,7 @@ def _for_training(model: FileModel, call: CallSite) -> bool:
     shuffle = call.argument(2, "shuffle")
     if shuffle is not None and (model.literal(shuffle) is True or _asks_for_training(shuffle)):
         return True
-    if "train" in bound_name(model, call.node) or _draws(model, call):
+    if "train" in bound_name(model, call.node) or _draws(model, call) or _is_fitted(model, call):
         return True
     # ``loader = DataLoader(...); return loader`` in what Lightning or a Trainer asks for it.
     function = call.function

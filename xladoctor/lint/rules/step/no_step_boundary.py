@@ -270,6 +270,8 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
     outer = (one for one in model.loops if one.node in above and not one.implicit)
     if any(_ends_batches(model, one) for one in outer):
         return True  # ``for _ in range(n_critic):`` in a loop over a device loader
+    if _evaluates_many(model, loop):
+        return False
     callers = model.callers(function)
     if not callers:
         # What asks for the device itself is no helper that is handed a batch.
@@ -280,6 +282,15 @@ def _ended_outside(model: FileModel, loop: Loop) -> bool:
         return bool(function.parameters) and not _is_started(model, loop) and not asks
     around = (model.loop(call.node) for call in callers)
     return any(outer is not None and _ends_batches(model, outer) for outer in around)
+
+
+def _evaluates_many(model: FileModel, loop: Loop) -> bool:
+    """``for _ in range(eval_batches)`` that fetches and uploads a batch of its own in each turn."""
+    return (
+        loop.kind is LoopKind.EVAL
+        and not _turns(model, loop)
+        and moved_by_hand(model, loop) is not None
+    )
 
 
 def _ends_batches(model: FileModel, loop: Loop) -> bool:
