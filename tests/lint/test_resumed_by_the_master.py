@@ -104,7 +104,14 @@ def test_the_state_of_what_steps(state):
 
 
 @pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("behind", ["", "\nfor p in net.parameters():\n    dist.broadcast(p, 0)"])
+def test_a_state_that_stays_where_the_weights_are_sent(state):
+    sent = "\nfor p in net.parameters():\n    dist.broadcast(p, 0)"
+    program = _program(f"{MASTER}\n    {state}  # !XLA426{sent}")
+    assert _told(program) == sorted(marks(program)) != []
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("behind", ["", "\ndist.broadcast_object_list([optimizer.state_dict()])"])
 def test_a_state_that_all_load_or_that_is_sent(state, behind):
     resumed = f"{MASTER}\n    {state}{behind}" if behind else f"{EACH}\n{state}"
     assert _told(_program(resumed)) == []

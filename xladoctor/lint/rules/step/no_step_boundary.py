@@ -294,8 +294,12 @@ def _evaluates_many(model: FileModel, loop: Loop) -> bool:
 
 
 def _ends_batches(model: FileModel, loop: Loop) -> bool:
-    """Whether a loop ends the graph of each batch: one over epochs, or models, ends none."""
-    return loop.kind is not LoopKind.EPOCH and _ends(model, loop)
+    """Whether a loop ends the graph of each batch: one over epochs, or models, ends none.
+
+    One that takes a batch for each of its turns (``inner(net, next(batches))``) is none of those.
+    """
+    takes = (call for call in model.calls(_NEXT) if model.loop(call.node) is loop)
+    return (loop.kind is not LoopKind.EPOCH or any(takes)) and _ends(model, loop)
 
 
 def _is_started(model: FileModel, loop: Loop) -> bool:
