@@ -497,6 +497,23 @@ def main(net, rows, more):
     trainer.fit(net, DataLoader(rows, 32), DataLoader(more, 32))  # !XLA203
     trainer.test(net, DataLoader(more, 32))
 """,
+    "XLA104: what PyTorch asks of the types of its arguments": f"""\
+{XM}
+from torch.overrides import has_torch_function
+
+
+def train(net, optimizer, rows):
+    net.to(torch_xla.device())
+    for images in pl.MpDeviceLoader(rows, torch_xla.device()):
+        optimizer.zero_grad()
+        out = net(images)
+        if has_torch_function((images, out)):
+            out = out * 2
+        if out.mean() > 3:  # !XLA104
+            out = out * 2
+        out.mean().backward()
+        optimizer.step()
+""",
     "XLA705: samples of a data set that has no base class": f"""\
 {XM}
 class PairsDataset:
