@@ -497,6 +497,51 @@ def main(net, rows, more):
     trainer.fit(net, DataLoader(rows, 32), DataLoader(more, 32))  # !XLA203
     trainer.test(net, DataLoader(more, 32))
 """,
+    "XLA109 XLA101: images of the host, made of tensors of the device": f"""\
+{XM}
+from torch.optim.swa_utils import AveragedModel, update_bn
+from torchvision import transforms
+from torchvision.transforms.functional import to_pil_image
+
+
+def draw(net, rows):
+    net.to(torch_xla.device())
+    image = transforms.ToPILImage()
+    with torch.no_grad():
+        for noise in pl.MpDeviceLoader(rows, torch_xla.device()):
+            out = net(noise)
+            to_pil_image(out[0]).save("first.png")  # !XLA101
+            for each in out:
+                image(each).save("each.png")  # !XLA109
+            for each in net(noise).cpu():  # !XLA101
+                image(each).save("host.png")
+
+
+def average(net, loader, rows):
+    averaged = AveragedModel(net.to(torch_xla.device()))
+    update_bn(pl.MpDeviceLoader(loader, torch_xla.device()), averaged)  # !XLA109
+    update_bn(rows, averaged.cpu())
+
+
+def on_the_host(net, rows):
+    averaged = AveragedModel(net.to(torch_xla.device()))
+    averaged.to("cpu")
+    update_bn(rows, averaged)
+""",
+    "XLA415: batches on the device that a cycle keeps": f"""\
+{XM}
+from itertools import cycle
+
+
+def train(net, optimizer, rows, steps):
+    net.to(torch_xla.device())
+    batches = cycle(pl.MpDeviceLoader(rows, torch_xla.device()))  # !XLA415
+    colours = cycle(["red", "blue"])
+    for step, images, colour in zip(range(steps), batches, colours):
+        optimizer.zero_grad()
+        net(images).mean().backward()
+        optimizer.step()
+""",
     "XLA104: what PyTorch asks of the types of its arguments": f"""\
 {XM}
 from torch.overrides import has_torch_function

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import LoopKind
+from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.parallel import PARALLEL, device_loader_fix
 from xladoctor.lint.rules import rule
@@ -26,9 +26,19 @@ _ASKS = frozenset(f"builtins.{name}" for name in ("len", "isinstance", "hasattr"
 
 @rule("XLA415")
 def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
-    """Find one ``per_device_loader`` that several epochs go over."""
+    """Find one ``per_device_loader`` that several epochs go over, and batches that are kept."""
     if not model.is_xla:
         return
+    for call in model.calls("itertools.cycle"):
+        over = call.argument(0)
+        if over is None or model.value(over).kind is not Kind.DEVICE_LOADER:
+            continue
+        yield model.problem(
+            call.node,
+            "itertools.cycle keeps each batch of the first pass, here on the device until its "
+            "memory is full, and then gives the same ones again, in the same order",
+            suggestion="loop over the device loader once for each epoch",
+        )
     for call in model.methods("per_device_loader"):
         problem = _of_loader(model, call) or _of_iterator(model, call)
         if problem is not None:

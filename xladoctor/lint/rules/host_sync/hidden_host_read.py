@@ -10,7 +10,7 @@ from xladoctor.lint.model import Class, Kind, OnXla
 from xladoctor.lint.model.frameworks import BAR_METRICS, LIGHTNING_CALLBACKS
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
-from xladoctor.lint.rules._exact import made_by
+from xladoctor.lint.rules._exact import made_by, same_name
 from xladoctor.lint.rules._generation import generated
 from xladoctor.lint.rules._own_reads import checks_for_nan, checks_labels, counting
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
@@ -60,6 +60,13 @@ _NORMALIZERS = frozenset(
     f"torchvision.transforms.{module}Normalize" for module in ("", "transforms.")
 )
 
+#: What makes an image of a tensor, on the host (torchvision 0.24, functional.py).
+_TO_IMAGE = frozenset(
+    f"torchvision.transforms.{module}ToPILImage" for module in ("", "transforms.", "v2.")
+)
+#: Reads how many batches each BatchNorm has seen, whose running mean is over all of them.
+_UPDATE_BN = "torch.optim.swa_utils.update_bn"
+
 #: Methods of distributions that check the sample that they are given.
 _OF_SAMPLES = frozenset({"log_prob", "cdf", "icdf"})
 
@@ -84,6 +91,9 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
         elif _normalizes(model, call):
             what = "torchvision asks whether a deviation is zero, which"
             instead = "(x - mean) / std, with both as buffers; or normalize in the Dataset"
+        elif (made := made_by(model, call.node.func)) is not None and made.name in _TO_IMAGE:
+            what = "ToPILImage brings the image to the host, which"
+            instead = "bring the whole batch to the host first, once: images = images.cpu()"
         elif (check := _checks(model, call, name)) is not None:
             what, instead = check
         elif call.method == "step" and _is_scheduler(model, call.receiver):
@@ -100,6 +110,7 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
                 related=[loop_place(model, loop)],
             )
     yield from _of_counts(model)
+    yield from _of_norms(model)
     yield from _membership(model)
     yield from _each_token(model)
     yield from _of_the_bar(model)
@@ -122,6 +133,51 @@ def _of_counts(model: FileModel) -> Iterator[Problem]:
                     model.place(placed, "this puts the count on the device"),
                 ],
             )
+
+
+def _of_norms(model: FileModel) -> Iterator[Problem]:
+    """``update_bn(loader, averaged)`` of a model on the device.
+
+    Measured on 2.9: a read for each BatchNorm and batch, and a compilation for each batch. Models
+    of transformers have none of these layers, and nothing happens.
+    """
+    if any(name.partition(".")[0] == "transformers" for name in model.names.imported()):
+        return
+    for call in model.calls(_UPDATE_BN):
+        net = call.argument(1, "model")
+        value = model.value(net) if net is not None else None
+        if net is None or value is None or value.kind is not Kind.MODEL or not value.on_device:
+            continue
+        if _is_brought_back(model, call, net):
+            continue
+        yield model.problem(
+            call.node,
+            "update_bn reads on the host how many batches each BatchNorm has seen, and that number "
+            "stands in the graph: a read for each layer and batch, and a compilation for each "
+            "batch of the loader",
+            suggestion="do it on the host (averaged.cpu()), or go over the loader yourself with "
+            "the momentum of the layers as it is",
+        )
+
+
+def _is_brought_back(model: FileModel, call: CallSite, net: cst.BaseExpression) -> bool:
+    """``averaged.cpu()`` before the call, or as what it is given."""
+    moves = (one for one in model.methods("cpu", "to") if one.function is call.function)
+    return any(
+        one.node is net
+        or (same_name(one.receiver, net) and model.tree.order[one.node] < model.tree.order[net])
+        for one in moves
+        if one.method == "cpu" or not _names_xla(model, one)
+    )
+
+
+def _names_xla(model: FileModel, move: CallSite) -> bool:
+    """Whether ``.to(device)`` may move to an XLA device."""
+    device = move.argument(0, "device")
+    text = model.literal(device) if device is not None else None
+    if device is None or isinstance(text, str):
+        return text is None or str(text).startswith("xla")
+    return model.value(device).kind is not Kind.OTHER_DEVICE
 
 
 def _normalizes(model: FileModel, call: CallSite) -> bool:
