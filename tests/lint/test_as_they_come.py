@@ -497,6 +497,46 @@ def main(net, rows, more):
     trainer.fit(net, DataLoader(rows, 32), DataLoader(more, 32))  # !XLA203
     trainer.test(net, DataLoader(more, 32))
 """,
+    "XLA101: a model of a file that is not there, which Accelerate prepares": f"""\
+{XM}
+from accelerate import Accelerator
+from nets import Generator
+
+
+def train(rows):
+    accelerator = Accelerator()
+    net = Generator(3)
+    optimizer = torch.optim.Adam(net.parameters())
+    net, optimizer, rows = accelerator.prepare(net, optimizer, rows)
+    for images in rows:
+        out = net(torch.randn(4, 3, device=accelerator.device))
+        right = (out.argmax(1) == 0).sum().item()  # !XLA101
+        accelerator.backward(out.mean())
+        optimizer.step()
+        optimizer.zero_grad()
+        print(right)
+""",
+    "XLA721: what FSDP of another package saves": f"""\
+{XM}
+from nets import Net, FSDP, Kind
+
+
+def run(index, path):
+    net = Net().to(torch_xla.device())
+    optimizer = torch.optim.Adam(net.parameters())
+    train(net, optimizer)
+    if FSDP is not None:
+        with FSDP.state_dict_type(net, Kind):
+            torch.save({{"net": net.state_dict()}}, path)
+    torch.save({{"net": net.state_dict()}}, path)  # !XLA721
+
+
+def train(net, optimizer):
+    for images in pl.MpDeviceLoader(load(), torch_xla.device()):
+        optimizer.zero_grad()
+        net(images).mean().backward()
+        xm.optimizer_step(optimizer)
+""",
     "XLA109 XLA101: images of the host, made of tensors of the device": f"""\
 {XM}
 from torch.optim.swa_utils import AveragedModel, update_bn

@@ -60,8 +60,12 @@ class Belief:
             call = self._evidence.fed(home, name)
             if call is not None:
                 return Value(Kind.DEVICE_TENSOR, origin=call, local=True)
-        if value.kind not in {Kind.UNKNOWN, Kind.DEVICE_TENSOR} or not self.believes():
+        unread = value.kind is Kind.OBJECT and value.instance is None and not value.classes
+        if not (unread or value.kind in {Kind.UNKNOWN, Kind.DEVICE_TENSOR}) or not self.believes():
             return value
+        if unread:  # ``net = Net()``, of a file that is not there
+            whole = self._evidence.is_model(home, name, moved=False)
+            return Value(Kind.MODEL, origin=value.origin, local=value.local) if whole else value
         if name in frameworks.ACCELERATORS and value == UNKNOWN:  # ``accelerator = build(config)``
             return Value(Kind.OBJECT, type_name=frameworks.ACCELERATOR_CLASS)
         if value.kind is Kind.DEVICE_TENSOR:

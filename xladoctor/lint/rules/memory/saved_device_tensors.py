@@ -71,7 +71,7 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
             continue  # behind ``trainer.fit`` all is on the host
         data = call.argument(0, "obj")
         saved = _passed_on(model, call) if data is None else [data]
-        if not_here(model, call.node):
+        if not_here(model, call.node) or _is_of_other_fsdp(model, call):
             continue
         states = (item for one in saved for item in _states(model, one))
         there = _moved_by_lightning if led else _on_device
@@ -89,6 +89,15 @@ def saved_device_tensors(model: FileModel) -> Iterator[Problem]:
         )
     if not led:
         yield from _by_saver(model)
+
+
+def _is_of_other_fsdp(model: FileModel, call: CallSite) -> bool:
+    """``with FSDP.state_dict_type(model, ...):``, which torch_xla's FSDP does not have."""
+    around = (one for one in model.tree.ancestors(call.node) if isinstance(one, cst.With))
+    items = (item.item for one in around for item in one.items)
+    return any(
+        isinstance(item, cst.Call) and model.call(item).last == "state_dict_type" for item in items
+    )
 
 
 def _in_hook(model: FileModel, call: CallSite) -> bool:
