@@ -582,6 +582,22 @@ def train(net, optimizer, rows, steps):
         net(images).mean().backward()
         optimizer.step()
 """,
+    "XLA415: a cycle that another line replaces": f"""\
+{XM}
+from itertools import cycle
+
+
+def train(net, optimizer, rows, steps):
+    net.to(torch_xla.device())
+    loader = pl.MpDeviceLoader(rows, torch_xla.device())
+    batches = cycle(loader)
+    for step in range(steps):
+        if step % len(rows) == 0:
+            batches = iter(loader)
+        optimizer.zero_grad()
+        net(next(batches)).mean().backward()
+        optimizer.step()
+""",
     "XLA104: what PyTorch asks of the types of its arguments": f"""\
 {XM}
 from torch.overrides import has_torch_function

@@ -33,6 +33,8 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
         over = call.argument(0)
         if over is None or model.value(over).kind is not Kind.DEVICE_LOADER:
             continue
+        if _is_bound_anew(model, call):
+            continue
         yield model.problem(
             call.node,
             "itertools.cycle keeps each batch of the first pass, here on the device until its "
@@ -43,6 +45,13 @@ def device_loader_reuse(model: FileModel) -> Iterator[Problem]:
         problem = _of_loader(model, call) or _of_iterator(model, call)
         if problem is not None:
             yield problem
+
+
+def _is_bound_anew(model: FileModel, call: CallSite) -> bool:
+    """``batches = cycle(loader)``, where another line gives the name what is really gone over."""
+    line = model.parent(call.node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    return isinstance(target, cst.Name) and len(list(model.bindings(target.value, target))) > 1
 
 
 def _of_loader(model: FileModel, call: CallSite) -> Problem | None:
