@@ -105,6 +105,13 @@ def train(net, images, optimizer):
     model(images).mean().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # !XLA436
     optimizer.step()
+
+
+def compare(layers):
+    params = []
+    for layer in layers:
+        params.extend(layer.parameters())
+    return torch.nn.utils.clip_grad_norm_(params, 1.0)
 """,
     "XLA701: a lost variable that an attribute remembers": f"""\
 {XM}

@@ -51,7 +51,10 @@ def _of_parallel_layers(model: FileModel) -> Iterator[Problem]:
     if start is None or model.spmd or model.guards(start.node):
         return
     for call in clips:
-        if not model.guards(call.node):
+        given = call.argument(0, "parameters")
+        asks = the_source(model, given) if given is not None else None
+        of_model = asks is not None and asked(asks, "parameters") is not None
+        if of_model and not model.guards(call.node):
             yield model.problem(
                 call.node,
                 "clip_grad_norm_ sees only this core's part of the divided layers: every core "
