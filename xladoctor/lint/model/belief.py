@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import frameworks
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.model.evidence import Evidence
@@ -63,8 +64,9 @@ class Belief:
         unread = value.kind is Kind.OBJECT and value.instance is None and not value.classes
         if not (unread or value.kind in {Kind.UNKNOWN, Kind.DEVICE_TENSOR}) or not self.believes():
             return value
-        if unread:  # ``net = Net()``, of a file that is not there
-            whole = self._evidence.is_model(home, name, moved=False)
+        if unread:  # ``net = Net()``, of a file that is not there; no metric, which is moved too
+            metric = (value.type_name or "").startswith(know.BROUGHT_TOGETHER)
+            whole = not metric and self._evidence.is_model(home, name, moved=False)
             return Value(Kind.MODEL, origin=value.origin, local=value.local) if whole else value
         if name in frameworks.ACCELERATORS and value == UNKNOWN:  # ``accelerator = build(config)``
             return Value(Kind.OBJECT, type_name=frameworks.ACCELERATOR_CLASS)
