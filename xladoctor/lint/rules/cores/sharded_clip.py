@@ -27,9 +27,7 @@ def sharded_clip(model: FileModel) -> Iterator[Problem]:
     """Find torch's ``clip_grad_norm_`` on the parameters of a sharded or divided model."""
     yield from _of_parallel_layers(model)
     for call in model.calls(*_CLIPS):
-        given = call.argument(0, "parameters")
-        asks = the_source(model, given) if given is not None else None
-        sharded = asked(asks, "parameters") if asks is not None else None
+        sharded = _clipped_model(model, call)
         origin = sharded_at(model, sharded) if sharded is not None else None
         if sharded is None or origin is None or _excluded(model, origin, call.node):
             continue
@@ -51,10 +49,7 @@ def _of_parallel_layers(model: FileModel) -> Iterator[Problem]:
     if start is None or model.spmd or model.guards(start.node):
         return
     for call in clips:
-        given = call.argument(0, "parameters")
-        asks = the_source(model, given) if given is not None else None
-        of_model = asks is not None and asked(asks, "parameters") is not None
-        if of_model and not model.guards(call.node):
+        if _clipped_model(model, call) is not None and not model.guards(call.node):
             yield model.problem(
                 call.node,
                 "clip_grad_norm_ sees only this core's part of the divided layers: every core "
@@ -63,6 +58,13 @@ def _of_parallel_layers(model: FileModel) -> Iterator[Problem]:
                 "max_norm), which reduces the norm over the cores",
                 related=[model.place(start.node, "the model is divided here")],
             )
+
+
+def _clipped_model(model: FileModel, clip: CallSite) -> cst.BaseExpression | None:
+    """The model of ``clip_grad_norm_(model.parameters(), 1.0)``, by a name too."""
+    given = clip.argument(0, "parameters")
+    asks = the_source(model, given) if given is not None else None
+    return asked(asks, "parameters") if asks is not None else None
 
 
 def _excluded(model: FileModel, origin: cst.CSTNode, clip: cst.CSTNode) -> bool:
