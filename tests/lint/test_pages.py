@@ -72,6 +72,21 @@ def test_good_block_is_silent(page, example):
     assert _rows(_lint(example.source, page.code)) == []
 
 
+@pytest.mark.parametrize(("page", "example"), [*_examples("bad"), *_examples("good")])
+def test_what_other_rules_say_of_a_block_is_marked_too(page, example):
+    device = next(iter(page.default_for), "")
+    found = engine.lint(Source("page.py", example.source), engine.LintOptions(device=device))
+    told = {(item.locations[0].row, item.code) for item in found.findings}
+    marked = {
+        (row, code)
+        for row, line in enumerate(example.source.splitlines(), 1)
+        if (mark := MARK.search(line))
+        for code in re.findall(r"XLA\d{3}", mark["codes"])
+    }
+    # Its own rule is asked above, also where it is off by default.
+    assert {(row, code) for row, code in told ^ marked if code != page.code} == set()
+
+
 @pytest.mark.parametrize(("page", "bad", "fixed"), _fixed_pairs())
 def test_fixed_block_is_what_the_fix_makes(page, bad, fixed):
     done = fixes.fix(
