@@ -261,14 +261,7 @@ def _nobody_hangs(model: FileModel, call: CallSite, guard: Guard) -> bool:
     """
     if not nothing_pending(model, call.node, call.function, guard):
         return False
-    return guard.master is not None or any(
-        other.function is call.function
-        and model.effects.ends_graph(other)
-        and other.node is not call.node
-        and in_order(model, other.node, call.node)
-        and model.loop(other.node) is model.loop(call.node)
-        for other in model.calls()
-    )
+    return guard.master is not None or model.master_only(call.node) is not None
 
 
 def _spelled(model: FileModel, call: CallSite) -> str:
