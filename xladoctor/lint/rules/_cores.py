@@ -12,6 +12,7 @@ from xladoctor.lint.model import Entry, Function, Kind, children, walk
 from xladoctor.lint.model.apart import alone
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
+from xladoctor.lint.model.knowledge import WITHOUT_NUMBER
 from xladoctor.lint.model.turns import refuses
 from xladoctor.lint.rules._fabric import fabric_of_cores, launched
 from xladoctor.lint.rules._given_to_master import given_to_master
@@ -298,6 +299,17 @@ def starts_anew(model: FileModel, call: CallSite) -> bool:
     if single or "debug_single_process" in call.keywords:
         return False
     return start is None or model.literal(start) in {"spawn", "forkserver"}
+
+
+def runs_here(model: FileModel, start: CallSite) -> bool:
+    """Whether a start runs its function in this process, on one core, or may: ``nprocs=1``."""
+    nprocs = start.argument(2, "num_processes" if start.name in WITHOUT_NUMBER else "nprocs")
+    if start.name == "torch_xla.launch":
+        nprocs = None  # the method of starting stands there
+    debug = start.keywords.get("debug_single_process")
+    if start.has_star or (debug is not None and model.literal(debug) is not False):
+        return True
+    return nprocs is not None and model.literal(nprocs) == 1
 
 
 def is_forked(model: FileModel, entry: Entry) -> bool:

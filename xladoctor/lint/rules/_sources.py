@@ -207,6 +207,11 @@ def starts_of(model: FileModel, function: Function) -> Sequence[CallSite]:
     ]
 
 
+def started_by(model: FileModel, start: CallSite) -> Function | None:
+    """The function that ``xmp.spawn(train)`` starts on every core, if it is known."""
+    return next((one for one, call in model.once(_started) if call is start), None)
+
+
 def _started(model: FileModel) -> list[tuple[Function, CallSite]]:
     given = [(_target(call), call) for call in model.calls(*_STARTS)]
     functions = [(model.value(one).function, call) for one, call in given if one is not None]

@@ -13,7 +13,7 @@ from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import ends_the_run, trainer_of_cores
 from xladoctor.lint.rules._ended import nothing_pending
-from xladoctor.lint.rules._exact import given_true, in_order
+from xladoctor.lint.rules._exact import given_true
 from xladoctor.lint.rules._lightning_hooks import is_lightning, logs, run_by_lightning
 from xladoctor.lint.rules._meetings import all_cores_meet
 from xladoctor.lint.rules._metrics import computed_by_some

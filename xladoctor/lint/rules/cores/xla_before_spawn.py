@@ -11,7 +11,7 @@ from xladoctor.lint.model import Function, OnXla, walk
 from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._cores import is_main
+from xladoctor.lint.rules._cores import is_main, runs_here
 from xladoctor.lint.rules._exact import in_order, made_by
 from xladoctor.lint.rules._given import given
 from xladoctor.lint.rules._lightning import TRAINERS, for_xla, several_cores
@@ -90,7 +90,7 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
     fits = _fits(model)
     launches = model.calls(*_LAUNCHERS) if model.is_xla else ()
     for spawn in (*model.calls(*_SPAWN), *launches, *fits):
-        if spawn not in fits and _one_process(model, spawn):
+        if spawn not in fits and runs_here(model, spawn):
             continue
         ways = list(_ways_to(model, spawn))
         for call in model.calls(*_STARTS, *_ASK_FOR_DEVICE):
@@ -275,7 +275,7 @@ def _started_twice(model: FileModel) -> Iterator[Problem]:
         start = model.call(entry.call)
         devices = given(model, made).get("devices")
         one = devices is not None and model.literal(devices) == 1
-        if start.name not in _SPAWN or one or _one_process(model, start):
+        if start.name not in _SPAWN or one or runs_here(model, start):
             continue
         yield model.problem(
             start.node,
@@ -296,16 +296,6 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
         edit = model.replace(call.node, value)
         return model.fix(f"Write {value}, which it is in the parent", edit, safe=False)
     return None
-
-
-def _one_process(model: FileModel, spawn: CallSite) -> bool:
-    nprocs = spawn.argument(2, "nprocs") if spawn.name == _SPAWN[0] else None
-    if spawn.name in _LAUNCHERS:
-        nprocs = spawn.argument(2, "num_processes")
-    debug = spawn.keywords.get("debug_single_process")
-    if spawn.has_star or (debug is not None and model.literal(debug) is not False):
-        return True
-    return nprocs is not None and model.literal(nprocs) == 1
 
 
 def _runs_before(model: FileModel, call: CallSite, spawn: CallSite) -> bool:
