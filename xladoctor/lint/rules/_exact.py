@@ -88,11 +88,21 @@ def made_by(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
 
 
 def is_read(model: FileModel, node: cst.Name) -> bool:
-    """Whether it is a name of its own, not the attribute of something or a keyword."""
+    """Whether it is a name of its own: no attribute of something, no keyword, nothing imported."""
     parent = model.parent(node)
-    if isinstance(parent, cst.Attribute):
-        return parent.value is node
+    if isinstance(parent, cst.Attribute) and parent.attr is node:
+        return False
+    while isinstance(parent, cst.Attribute):
+        parent = model.parent(parent)
+    if isinstance(parent, cst.ImportFrom | cst.ImportAlias):
+        return False
     return not (isinstance(parent, cst.Arg) and parent.keyword is node)
+
+
+def is_global(model: FileModel, function: Function, name: str) -> bool:
+    """Whether a function says ``global name``."""
+    lines = model.within(function.node, cst.Global)
+    return any(item.name.value == name for line in lines for item in line.names)
 
 
 def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:

@@ -15,7 +15,7 @@ from xladoctor.lint.model.knowledge import MODEL_WRAPPER, SPAWNERS
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import runs_here
-from xladoctor.lint.rules._exact import around, in_order, is_read, reads
+from xladoctor.lint.rules._exact import around, in_order, is_global, is_read, reads
 from xladoctor.lint.rules._sources import given_to_cores, started_by
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _known_outside(
     """A global that a line binds, or a list or dictionary of the parent that it changes."""
     if isinstance(node, cst.Assign | cst.AugAssign) and held in _bound(node):
         home = model.function_of(held)
-        if home is not None and _is_global(model, home, held.value):
+        if home is not None and is_global(model, home, held.value):
             yield _Change(node, held)
         return
     name = held
@@ -211,11 +211,6 @@ def _known_outside(
 
 def _bound(line: cst.Assign | cst.AugAssign) -> list[cst.BaseExpression]:
     return [x.target for x in line.targets] if isinstance(line, cst.Assign) else [line.target]
-
-
-def _is_global(model: FileModel, function: Function, name: str) -> bool:
-    lines = model.within(function.node, cst.Global)
-    return any(item.name.value == name for line in lines for item in line.names)
 
 
 def _is_container(model: FileModel, made: cst.BaseExpression) -> bool:
