@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._sharded import asked, sharded_at
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ def _sharded_states(
     for root in (data, *model.assigned_to(data)):
         for node in walk(root):
             owner = asked(node, "state_dict")
-            origin = sharded_at(model, owner) if owner is not None else None
+            origin = sharded_at(model, owner) or _has_metadata(root, owner) if owner else None
             if owner is not None and origin is not None:
                 yield owner, origin
+
+
+def _has_metadata(root: cst.BaseExpression, owner: cst.BaseExpression) -> cst.CSTNode | None:
+    """``{"model": net.state_dict(), "shards": net.get_shard_metadata()}``: FSDP alone has it."""
+    beside = (node for node in walk(root) if same_name(asked(node, "get_shard_metadata"), owner))
+    return next(beside, None)

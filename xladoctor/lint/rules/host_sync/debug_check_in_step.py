@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Words of conditions that look for a fault.
 _DEBUGS = frozenset({"debug", "debugging", "anomaly", "detect", "nan", "check", "fast"})
+#: What stops the program and waits for somebody at a terminal.
+_DEBUGGERS = ("pdb.set_trace", "ipdb.set_trace", "builtins.breakpoint")
 _CLIPS = ("torch.nn.utils.clip_grad_norm_", "torch.nn.utils.clip_grad.clip_grad_norm_")
 
 
@@ -51,6 +53,7 @@ def debug_check_in_step(model: FileModel) -> Iterator[Problem]:
                 related=[loop_place(model, loop)],
             )
     yield from _by_fabric(model)
+    yield from _by_debugger(model)
     for call in model.calls("lightning.pytorch.Trainer"):
         value = given_true(model, call, "detect_anomaly")
         if value is not None and for_xla(model, call) is not None:
@@ -60,6 +63,21 @@ def debug_check_in_step(model: FileModel) -> Iterator[Problem]:
                 "each step",
                 suggestion="turn it on only while you look for a NaN",
             )
+
+
+def _by_debugger(model: FileModel) -> Iterator[Problem]:
+    """``pdb.set_trace()`` that each step comes to."""
+    for call in model.calls(*_DEBUGGERS):
+        loop = costly_loop(model, call.node)
+        if loop is None or model.guards(call.node):
+            continue
+        yield model.problem(
+            call.node,
+            "every step stops in the debugger here, which a process of several cores has no "
+            "terminal for: it raises BdbQuit",
+            suggestion="take it out, or ask for it: `if args.debug:`",
+            related=[loop_place(model, loop)],
+        )
 
 
 def _is_switched(model: FileModel, call: CallSite) -> bool:
