@@ -26,6 +26,7 @@ from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._sharded_loaders import ShardedLoaders, shares
 from xladoctor.lint.rules._shards import Shards
 from xladoctor.lint.rules._sources import made_in
+from xladoctor.lint.rules._summed import divided_by_share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +56,7 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
         return
     if "lightning" in model.frameworks:
         yield from _in_lightning(model)
+    yield from _of_all_by_one(model)
     if "lightning" in model.led_by or not _has_shards(model):
         return
     names = GivenNames(model)
@@ -92,6 +94,20 @@ def unreduced_metric(model: FileModel) -> Iterator[Problem]:
                 model.place(loop.node, "goes over this core's shard"),
                 *entry_places(model, entry),
             ],
+        )
+
+
+def _of_all_by_one(model: FileModel) -> Iterator[Problem]:
+    """The sum over all cores, divided by the batches of one."""
+    for division, total, loader in divided_by_share(model):
+        held = snippet(model, loader)
+        yield model.problem(
+            division,
+            f"this is the sum over all cores, and len({held}) counts the batches of one: the "
+            "figure is as many times too large as there are cores",
+            suggestion="divide by the number of cores too (xr.world_size()), or reduce the "
+            "number of batches as well",
+            related=[model.place(total.node, "summed over all cores here")],
         )
 
 
