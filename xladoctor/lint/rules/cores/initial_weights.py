@@ -183,19 +183,22 @@ def _only_evaluates(model: FileModel, entry: Entry) -> bool:
 def _trains_anywhere(model: FileModel) -> bool:
     """Whether steps are taken here, or in a file that this one is linked to or takes its loop from.
 
-    ``train_epoch(model, loader, optimizer)`` of a file that nobody has read.
+    ``train_epoch(model, loader, optimizer)`` of a file that nobody has read: by its name, or since
+    it is given batches and an optimizer.
     """
     parts = (model, *model.linked)
     if any(loop.kind is LoopKind.STEP for part in parts for loop in part.loops):
         return True
     if any(_FSDP in words(call.written) for call in model.calls()):
         return False  # each core keeps a part of its own weights, and no other core has that part
-    return any(
-        not _IN_ITS_NAME.isdisjoint(words(call.written))
-        and call.target is None
-        and any(model.value(one.value).kind is Kind.OPTIMIZER for one in call.node.args)
-        for call in model.calls()
-    )
+    for call in model.calls():
+        given = [model.value(one.value) for one in call.node.args] if call.target is None else []
+        if any(one.kind is Kind.OPTIMIZER for one in given) and (
+            any(one.is_loader for one in given)
+            or not _IN_ITS_NAME.isdisjoint(words(call.written))
+        ):
+            return True
+    return False
 
 
 def _made_elsewhere(
