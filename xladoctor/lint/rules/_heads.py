@@ -10,7 +10,7 @@ from xladoctor import patterns
 from xladoctor.lint.model import walk
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._settled import settled
-from xladoctor.lint.rules._sources import sources
+from xladoctor.lint.rules._sources import sources, the_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +136,7 @@ def _replaced(model: FileModel, call: CallSite) -> Iterator[cst.CSTNode]:
         if kept in into:
             yield from (
                 part
-                for part in walk(line.value)
+                for part in walk(the_source(model, line.value))
                 if isinstance(part, cst.Call) and _is_head(model.call(part).name)
             )
     for reset in model.methods("reset_classifier"):

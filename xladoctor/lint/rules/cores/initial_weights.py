@@ -194,8 +194,7 @@ def _trains_anywhere(model: FileModel) -> bool:
     for call in model.calls():
         given = [model.value(one.value) for one in call.node.args] if call.target is None else []
         if any(one.kind is Kind.OPTIMIZER for one in given) and (
-            any(one.is_loader for one in given)
-            or not _IN_ITS_NAME.isdisjoint(words(call.written))
+            any(one.is_loader for one in given) or not _IN_ITS_NAME.isdisjoint(words(call.written))
         ):
             return True
     return False

@@ -152,13 +152,13 @@ def _of_layer(model: FileModel, called: Value, table: str) -> dict[str, Any] | N
 
 
 def _first_on_device(model: FileModel, call: CallSite) -> bool:
-    """Whether the call computes on the device: its first or second operand says so."""
+    """Whether the call computes on the device: its first or second operand says so, or device=."""
     operands = [*call.positional[:2], *call.keywords.values()]
     return any(
         model.value(item).is_device_tensor
         or (model.value(item).kind is Kind.CONTAINER and model.value(item).holds_device_tensor)
         for item in operands
-    )
+    ) or ("device" in call.keywords and model.value(call.node).is_device_tensor)
 
 
 def _sized(call: CallSite) -> bool:
@@ -172,7 +172,7 @@ def _holds(model: FileModel, call: CallSite, row: dict[str, Any]) -> bool:
     wanted: dict[str, object] = row.get("when", {})
     for keyword, value in wanted.items():
         given = call.keywords.get(keyword)
-        if given is None or model.literal(given) != value:
+        if given is None or not (model.literal(given) == value or _named(model, given, value)):
             return False
     over: dict[str, Any] = row.get("over", {})
     if over:
@@ -188,6 +188,6 @@ def _holds(model: FileModel, call: CallSite, row: dict[str, Any]) -> bool:
 
 
 def _named(model: FileModel, given: cst.BaseExpression, value: object) -> bool:
-    """``InterpolationMode.NEAREST``: a member of an enumeration, by its name."""
+    """``InterpolationMode.NEAREST``, ``torch.int32``: by the last part of its name."""
     name = model.name(given) or ""
     return isinstance(value, str) and "." in name and name.rpartition(".")[2] == value

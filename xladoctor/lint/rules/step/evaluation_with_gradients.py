@@ -29,6 +29,7 @@ _OFF = (
 _MAY_BE_OFF = re.compile(r"grad|infer|eval|ctx|context|freeze|test", re.IGNORECASE)
 _EVALUATES = frozenset({"eval", "evaluate", "evaluation", "val", "valid", "validate", "validation",
                         "test", "predict", "inference", "infer"})  # fmt: skip
+_SAYS = frozenset({"eval", "evaluate", "evaluation", "valid", "validate", "validation"})
 _TRAINS = frozenset({"backward", "zero_grad", "manual_backward", "requires_grad_", "no_sync"})
 #: Packages whose functions ask for gradients.
 _DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.")
@@ -49,7 +50,9 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
         if not told.isdisjoint(model.tree.ancestors(loop.node)):
             continue  # ``for x in loader: for run in range(3):``: one loop to put it around
         ready, run = _made_ready(model, loop), _run(model, loop)
-        if ready is None or run is None or model.on_xla(loop.node) is OnXla.NO:
+        if run is None or model.on_xla(loop.node) is OnXla.NO:
+            continue
+        if ready is None and not _says_so(model, loop):
             continue
         if _trains(model, loop) or _is_off(model, loop):
             continue
@@ -64,7 +67,11 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
             "function",
             related=[
                 model.place(run.node, "the model, run with gradients"),
-                model.place(ready.node, "only turns dropout and the like off"),
+                *(
+                    [model.place(ready.node, "only turns dropout and the like off")]
+                    if ready is not None
+                    else []
+                ),
             ],
         )
 
@@ -102,6 +109,19 @@ def _made_ready(model: FileModel, loop: Loop) -> CallSite | None:
         return before[-1] if before and _is_for_evaluation(model, before[-1]) else None
     homes = {call.function for call in model.callers(loop.function)}
     return next((call for call in model.methods("eval") if call.function in homes), None)
+
+
+def _says_so(model: FileModel, loop: Loop) -> bool:
+    """Whether a function is for evaluation by its name, wherever ``eval()`` is called.
+
+    What nobody here calls may be called with gradients off.
+    """
+    function = loop.function
+    return (
+        function is not None
+        and bool(words(function.name) & _SAYS)
+        and bool(model.callers(function))
+    )
 
 
 def _is_for_evaluation(model: FileModel, call: CallSite) -> bool:
