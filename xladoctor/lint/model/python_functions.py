@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.callvalue import CallEvaluator
     from xladoctor.lint.model.flow import Flow
 
+#: Keywords of Python's own functions that say how they go over the rest.
+_SETTINGS = frozenset({"strict", "key", "start"})
 #: What goes over its arguments, of Python's own functions.
 _GO_OVER = frozenset({"builtins.enumerate", "builtins.zip", "builtins.iter", "builtins.next"})
 _ABOUT_CORES = frozenset({Kind.CORE_NUMBER, Kind.IS_MASTER, Kind.NOT_MASTER})
@@ -43,7 +45,8 @@ class PythonFunctions:
     def evaluate(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
         """What the function of that name gives back."""
         arguments = self._gone_over(name, node, arguments)
-        values = [value for _, value in arguments]
+        # ``zip(a, b, strict=True)`` and ``max(xs, key=size)`` go over no more than these.
+        values = [value for keyword, value in arguments if keyword not in _SETTINGS]
         first = values[0] if values else UNKNOWN
         local = any(value.local or element_of(value).local for value in values)
         if first.kind in _ABOUT_CORES and name in {"builtins.int", "builtins.bool"}:
