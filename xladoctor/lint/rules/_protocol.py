@@ -65,6 +65,10 @@ _REDUCERS = (
 )
 
 
+#: The last of these that projects keep a copy of.
+_COPIED = ".XlaFullyShardedDataParallel"
+
+
 def compiles(model: FileModel) -> bool:
     """Whether the file hands steps to something that ends the graph by itself."""
     return any(name is not None and name.startswith(_COMPILES) for name in _all_names(model))
@@ -78,7 +82,9 @@ def reduces_gradients(model: FileModel, beside: Collection[str] = ()) -> bool:
         beside: Names that do not count.
     """
     names = {*_all_names(model), *model.names.imported()} - {None, *beside}
-    return any((name or "").startswith(_REDUCERS) for name in names)
+    return any(
+        (name or "").startswith(_REDUCERS) or (name or "").endswith(_COPIED) for name in names
+    )
 
 
 def takes_step(model: FileModel, call: CallSite) -> bool:
