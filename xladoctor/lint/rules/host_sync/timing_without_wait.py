@@ -10,6 +10,7 @@ from xladoctor.lint import family
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Function, Kind, walk
 from xladoctor.lint.model.dotted import dotted_text
+from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._asked import asked_tensors
 from xladoctor.lint.rules._formatting import formats
@@ -114,6 +115,7 @@ def _clock(model: FileModel, node: cst.BaseExpression, use: cst.CSTNode) -> Call
         and model.call(made).name in _CLOCKS
         and order.get(made, order[use]) < order[use]
         and model.function_of(made) is model.function_of(use)
+        and not opposed(model.guards(made), model.guards(use))
     ]
     # Set in a loop's body after the work and before, the first one covers both.
     return min(readings, key=lambda call: order[call.node]) if readings else None
