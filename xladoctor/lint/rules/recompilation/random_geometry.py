@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
-from xladoctor.lint.model.parts import names_bound
+from xladoctor.lint.model.parts import index_of, names_bound
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._collate import collate_functions, sizes
 from xladoctor.lint.rules._exact import (
@@ -18,6 +18,7 @@ from xladoctor.lint.rules._exact import (
     indices,
     made_by,
     may_be_drawn,
+    reads,
     tossed,
 )
 from xladoctor.lint.rules._graph_constants import graph_constants
@@ -130,6 +131,7 @@ def _drawn_constants(model: FileModel) -> Iterator[Problem]:
         if isinstance(node, cst.Subscript):
             cuts = list(bounds(node))  # those of cuts are told above
             numbers = [number for number in numbers if number not in cuts]
+            numbers = [] if _holds_by_name(model, node) else numbers
         draws = (_drawn_number(model, number) for number in numbers)
         made = next(filter(None, draws), None)
         yield from _told(
@@ -263,6 +265,20 @@ def _is_array(model: FileModel, node: cst.Subscript) -> bool:
     return isinstance(target, cst.Name) and any(
         isinstance(given := call.argument(0), cst.Name) and given.value == target.value
         for call in model.calls("torch.from_numpy")
+    )
+
+
+def _holds_by_name(model: FileModel, node: cst.Subscript) -> bool:
+    """``step = steps[k]; step["image"]``: the place is one of a list, and no constant."""
+    line = model.parent(node)
+    target = line.targets[0].target if isinstance(line, cst.Assign) else None
+    asked = [node] if not isinstance(target, cst.Name) else [*reads(model, target)]
+    around = (model.parent(one) for one in asked)
+    return any(
+        isinstance(one, cst.Subscript)
+        and (index := index_of(one)) is not None
+        and isinstance(model.literal(index), str)
+        for one in around
     )
 
 

@@ -1,0 +1,207 @@
+"""Lines beside those that rules mean: settings of zip, other branches, lists by their keys."""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import codes
+
+LOOP = """
+import random
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def train(net, optimizer, loader, log):
+    device = torch_xla.device()
+    net.to(device)
+    batches = pl.MpDeviceLoader(loader, device)
+    for {turns}:
+        optimizer.zero_grad()
+        {use}
+        net(images).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "turns",
+    [
+        "images, step in zip(batches, range(len(loader)), strict=False)",
+        "images, step in zip(batches, range(len(loader)))",
+        "step, images in enumerate(batches, start=1)",
+    ],
+)
+def test_the_number_of_a_turn_is_the_hosts(turns):
+    told = codes(LOOP.replace("{turns}", turns).replace("{use}", "if step % 10 == 0: log(step)"))
+    assert "XLA104" not in told
+
+
+@pytest.mark.parametrize(
+    "turns", ["images, step in zip(batches, batches, strict=True)", "images, step in batches"]
+)
+def test_what_a_loader_gives_beside_it_is_the_devices(turns):
+    told = codes(LOOP.replace("{turns}", turns).replace("{use}", "if step % 10 == 0: log(step)"))
+    assert "XLA104" in told
+
+
+@pytest.mark.parametrize(
+    ("use", "wrong"),
+    [
+        ("row = images[random.randrange(8)]; images = images + row", True),
+        ("row = images[random.randrange(8)]; images = row['image']", False),
+        ("images = images[random.randrange(8)]['image']", False),
+    ],
+)
+def test_a_drawn_place_in_a_list_is_no_constant(use, wrong):
+    told = codes(LOOP.replace("{turns}", "images in batches").replace("{use}", use))
+    assert ("XLA208" in told) is wrong
+
+
+CLOCKS = """
+import time
+import torch
+import torch_xla
+
+
+def main(net, images, simulate):
+    device = torch_xla.device()
+    net = net.to(device)
+    images = images.to(device)
+    if simulate:
+        begun = time.perf_counter()
+        net(images)
+        torch_xla.sync(wait=True)
+        ended = time.perf_counter()
+        print(ended - begun)
+    else:
+        begun = time.perf_counter()
+        net(images)
+        torch_xla.sync({wait})
+        ended = time.perf_counter()
+        print(ended - begun)
+"""
+
+
+@pytest.mark.parametrize(("wait", "wrong"), [("", True), ("wait=True", False)])
+def test_the_clock_of_the_other_branch_times_nothing_here(wait, wrong):
+    assert ("XLA112" in codes(CLOCKS.replace("{wait}", wait))) is wrong
+
+
+SHARDED = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+from mine.{module} import {name} as Wrap
+
+
+def _mp_fn(index, net, loader):
+    device = torch_xla.device()
+    net = Wrap(net.to(device))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for images in pl.MpDeviceLoader(loader, device):
+        optimizer.zero_grad()
+        net(images).sum().backward()
+        optimizer.step()
+
+
+def main(net, loader):
+    xmp.spawn(_mp_fn, args=(net, loader))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("XlaFullyShardedDataParallel", False), ("Compressed", True)]
+)
+def test_a_copy_of_fsdp_reduces_as_well(name, wrong):
+    text = SHARDED.replace("{module}", "wrappers").replace("{name}", name)
+    assert ("XLA302" in codes(text)) is wrong
+
+
+WEIGHTS = """
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.xla_multiprocessing as xmp
+import torchvision
+from torch import nn
+from mine import Net, {call}
+
+
+def _mp_fn(index, dataset):
+    device = torch_xla.device()
+    {make}
+    net.to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(dataset, batch_size=8, drop_last=True)
+    for epoch in range(3):
+        {call}({given})
+
+
+xmp.spawn(_mp_fn, args=([],), start_method="fork")
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "wrong"),
+    [
+        ("distillation_epoch", "net, loader, optimizer", True),
+        ("train", "net, optimizer", True),
+        ("checkpoint", "net, optimizer, epoch", False),
+    ],
+)
+def test_who_is_given_batches_and_an_optimizer_trains(call, given, wrong):
+    text = WEIGHTS.replace("{call}", call).replace("{given}", given)
+    assert ("XLA426" in codes(text.replace("{make}", "net = Net(64)"))) is wrong
+
+
+@pytest.mark.parametrize(
+    ("head", "wrong"),
+    [
+        ("head = nn.Linear(1280, 10); net.classifier[1] = head", True),
+        ("head = nn.Dropout(0.1); net.classifier[1] = head", False),
+    ],
+)
+def test_a_new_head_may_have_a_name(head, wrong):
+    make = f'net = torchvision.models.mobilenet_v2(weights="DEFAULT"); {head}'
+    text = WEIGHTS.replace("{call}", "train").replace("{given}", "net, loader, optimizer")
+    assert ("XLA426" in codes(text.replace("{make}", make))) is wrong
+
+
+SAVES = """
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def _mp_fn(index, net, optimizer, loader, evaluate):
+    device = torch_xla.device()
+    best = 0.0
+    for epoch in range(3):
+        score = 0.0
+        for images in pl.MpDeviceLoader(loader, device):
+            score += net(images).sum().item()
+        {meet}
+        if score > best:
+            best = score
+            xm.save(net.state_dict(), "best.pt")
+
+
+def main(*given):
+    xmp.spawn(_mp_fn, args=given)
+"""
+
+
+@pytest.mark.parametrize(
+    ("meet", "wrong"),
+    [
+        ("pass", True),
+        # They have met, and each still has a number of its own.
+        ('xm.rendezvous("epoch")', True),
+        ('score = xm.mesh_reduce("score", score, sum)', False),
+    ],
+)
+def test_a_meeting_makes_no_number_equal(meet, wrong):
+    assert ("XLA405" in codes(SAVES.replace("{meet}", meet))) is wrong
