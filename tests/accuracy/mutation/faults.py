@@ -222,6 +222,16 @@ def _before_start(line: cst.CSTNode) -> object:
     return cst.FlattenSentinel([*statements("device = torch_xla.device()"), line])
 
 
+def _result_of_start(line: cst.CSTNode) -> object:
+    """What the started function returns, asked for in the process that started it."""
+    call = only_call(line)
+    if call is None or called(call) not in STARTS or "nprocs=1" in code(call):
+        return None
+    return cst.FlattenSentinel(
+        statements(f"history = {code(call).strip()}\nprint(history['loss'])")
+    )
+
+
 def _by_hand(program: Program) -> Iterator[Mutation]:
     """No device loader: each batch is moved where it is used."""
 
@@ -292,6 +302,7 @@ _TRAINING: Sequence[Fault] = (
           in_step('if xm.is_master_ordinal():\n    xm.rendezvous("here")', XM), STARTS),
     Fault("mesh_reduce on the master", ("XLA405",), lines(master_only("xm.mesh_reduce"))),
     Fault("loader of the master alone", ("XLA451",), lines(_named_by_master, XM), STARTS),
+    Fault("result of the start", ("XLA452",), lines(_result_of_start)),
     Fault("every core writes", ("XLA406", "XLA721"), calls(_plain_save, TORCH)),
     Fault("device before the start", ("XLA407",), lines(_before_start, "import torch_xla")),
     Fault("shuffle beside a sampler", ("XLA409",), calls(_shuffled_twice)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.library import Effect
-from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.model.frameworks import LIGHTNING_TRAINER
 from xladoctor.lint.rewrites.moves import out_of_condition
 from xladoctor.lint.rules import rule
@@ -182,10 +182,14 @@ def _is_left(model: FileModel, call: CallSite, guard: Guard) -> bool:
     by_step = call.name != OPTIMIZER_STEP and call.method == "step"
     if (model.led_by and not by_step) or guard.node in model.tree.ancestors(call.node):
         return False
-    loop = model.step_loop(call.node)
-    return loop is not None and any(
-        isinstance(part, cst.Continue | cst.Break) and model.loop(part) is loop
-        for part in walk(guard.node, into_functions=False)
+    loop = model.step_loop(call.node) or model.loop(call.node)
+    return (
+        loop is not None
+        and loop.kind in {LoopKind.STEP, LoopKind.EPOCH}
+        and any(
+            isinstance(part, cst.Continue | cst.Break) and model.loop(part) is loop
+            for part in walk(guard.node, into_functions=False)
+        )
     )
 
 

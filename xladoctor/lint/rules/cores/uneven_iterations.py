@@ -80,6 +80,7 @@ def _in_loops(model: FileModel) -> Iterator[Problem]:
             reached = (call.node for call in model.reached(loop.node))
             steps = (node for node in reached if model.step_loop(node) is not None)
             meetings = [collectives[node] for node in steps if node in collectives]
+            meetings += met_in.get(loop, []) if not meetings else []
         if not meetings or model.on_every_core(loop.node) is None:
             continue
         if loop.kind in _TRAINING:
