@@ -205,3 +205,54 @@ def main(*given):
 )
 def test_a_meeting_makes_no_number_equal(meet, wrong):
     assert ("XLA405" in codes(SAVES.replace("{meet}", meet))) is wrong
+
+
+ASKED = """
+on_tpu = False
+try:
+    import torch_xla.core.xla_model as xm
+    on_tpu = xm.xla_device_hw() == "TPU"
+except {caught}:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("caught", "wrong"), [("ImportError", True), ("Exception", False), ("TypeError", False)]
+)
+def test_who_is_ready_for_no_torch_xla_is_not_ready_for_a_wrong_call(caught, wrong):
+    assert ("XLA801" in codes(ASKED.replace("{caught}", caught))) is wrong
+
+
+STARTED_TWICE = """
+import torch_xla
+import torch_xla.runtime as xr
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+
+def _mp_fn(index):
+    return torch_xla.device()
+
+
+def first():
+    {first}
+    xmp.spawn(_mp_fn)
+
+
+def second():
+    {second}
+    xmp.spawn(_mp_fn)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "count"),
+    [
+        ("pass", "pass", 0),
+        ("pass", "print(xr.world_size())", 1),
+        ("xr.world_size()", "xr.world_size()", 2),
+    ],
+)
+def test_each_start_has_what_comes_before_it(first, second, count):
+    text = STARTED_TWICE.replace("{first}", first).replace("{second}", second)
+    assert codes(text).count("XLA407") == count

@@ -27,10 +27,17 @@ _BROAD = frozenset({"Exception", "BaseException"})
 _OF_TODAY = re.compile(r"torch_xla\.\w+$")
 
 
-def tolerated(model: FileModel, node: cst.CSTNode) -> bool:
-    """Whether the code is ready for the name to be missing: try, hasattr, a version test."""
+def tolerated(model: FileModel, node: cst.CSTNode, *, missing: bool = True) -> bool:
+    """Whether the code is ready for the name to be missing: try, hasattr, a version test.
+
+    Args:
+        model: The file.
+        node: What names it.
+        missing: Whether it is missing: what is there and called in a wrong way raises TypeError,
+            which ``except ImportError`` does not catch.
+    """
     around = {node, *model.tree.ancestors(node)}
-    if any(
+    if missing and any(
         isinstance(part, cst.Try) and part.finalbody not in around and _catches(part)
         for part in around
     ):

@@ -69,7 +69,9 @@ def unknown_arguments(model: FileModel) -> Iterator[Problem]:
             lost = _lost(made, name)
             if model.target < (newest if lost is None else version(lost["removed_in"])):
                 continue
-            if not tolerated(model, call.node) and not is_caught(model, call.node, _CATCH):
+            if not tolerated(model, call.node, missing=False) and not is_caught(
+                model, call.node, _CATCH
+            ):
                 yield _problem(model, call, made, name, value)
         if model.target >= newest:
             yield from _misfit(model, call)
@@ -87,7 +89,7 @@ def _misfit(model: FileModel, call: CallSite) -> Iterator[Problem]:
     missing = [name for name in needs[placed:] if name not in call.keywords]
     if not missing and placed <= most:
         return
-    if tolerated(model, call.node) or is_caught(model, call.node, _CATCH):
+    if tolerated(model, call.node, missing=False) or is_caught(model, call.node, _CATCH):
         return
     last = made.rpartition(".")[2]
     what = f"needs {missing[0]}" if missing else f"takes {most} arguments by position"

@@ -89,6 +89,7 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
     yield from _before_processes(model)
     fits = _fits(model)
     launches = model.calls(*_LAUNCHERS) if model.is_xla else ()
+    told: set[cst.CSTNode] = set()  # one that comes before several starts
     for spawn in (*model.calls(*_SPAWN), *launches, *fits):
         if spawn not in fits and runs_here(model, spawn):
             continue
@@ -96,6 +97,9 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
         for call in model.calls(*_STARTS, *_ASK_FOR_DEVICE):
             if not _starts(call) or not any(_runs_before(model, call, way) for way in ways):
                 continue
+            if call.node in told:
+                continue
+            told.add(call.node)
             yield model.problem(
                 call.node,
                 _message(spawn),
@@ -104,18 +108,20 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 related=[model.place(spawn.node, "the cores are started here")],
                 fix=_fix(model, call),
             )
-        yield from _by_helpers(model, spawn, ways)
-        yield from _held_by_jax(model, spawn, ways)
-        return  # one spawn tells it all
+        yield from _by_helpers(model, spawn, ways, told)
+        yield from _held_by_jax(model, spawn, ways, told)
 
 
-def _held_by_jax(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> Iterator[Problem]:
+def _held_by_jax(
+    model: FileModel, spawn: CallSite, ways: Sequence[CallSite], told: set[cst.CSTNode]
+) -> Iterator[Problem]:
     """``jax.devices()`` before ``xmp.spawn``: libtpu gives the chips to one process alone."""
     if spawn.name not in _SPAWN or _JAX_PLATFORM.search(model.text):
         return
     taken = (call for call in model.calls(*_JAX) if any(_runs_before(model, call, x) for x in ways))
     first = next(taken, None)
-    if first is not None:
+    if first is not None and first.node not in told:
+        told.add(first.node)
         yield model.problem(
             first.node,
             "JAX takes the TPU for this process here, and keeps it: the processes of the cores "
@@ -197,7 +203,9 @@ def _ways_to(model: FileModel, call: CallSite, depth: int = _DEPTH) -> Iterator[
             yield from _ways_to(model, caller, depth - 1)
 
 
-def _by_helpers(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> Iterator[Problem]:
+def _by_helpers(
+    model: FileModel, spawn: CallSite, ways: Sequence[CallSite], told: set[cst.CSTNode]
+) -> Iterator[Problem]:
     """``device = get_device()`` of a function of the program, before the cores are started."""
     for call in model.calls():
         if not isinstance(call.target, Function) or call in ways:
@@ -205,7 +213,8 @@ def _by_helpers(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> 
         if not any(_runs_before(model, call, way) for way in ways):
             continue
         start = _start_in(model, call.target, _DEPTH)
-        if start is not None:
+        if start is not None and call.node not in told:
+            told.add(call.node)
             yield model.problem(
                 call.node,
                 _message(spawn),

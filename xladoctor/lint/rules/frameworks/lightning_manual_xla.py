@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import Kind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.frameworks import LIGHTNING_TRAINER
 from xladoctor.lint.rewrites.moves import remove_definition
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import reads
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 #: What runs training_step and the backward pass in an overridden optimizer_step.
 _CLOSURES = frozenset({"optimizer_closure", "second_order_closure", "closure"})
 _BASES = frozenset({"LightningModule", "LightningDataModule"})
+#: Methods of the Trainer that are given loaders.
+_RUNS = ("fit", "validate", "test", "predict")
 _XM = "torch_xla.core.xla_model."
 _BY_HAND = {
     f"{_XM}optimizer_step": "reduces the gradients and steps",
@@ -47,6 +50,36 @@ def lightning_manual_xla(model: FileModel) -> Iterator[Problem]:
                 fix=_fix(model, call),
             )
     yield from _moves_to_one_core(model)
+    yield from _fed_by_hand(model)
+
+
+def _fed_by_hand(model: FileModel) -> Iterator[Problem]:
+    """``trainer.fit(net, pl.MpDeviceLoader(loader, device))``.
+
+    Lightning puts a sampler into a DataLoader alone (2.6, trainer/connectors/data_connector.py,
+    ``_prepare_dataloader``), and leaves device loaders as they are (strategies/xla.py).
+    """
+    told: set[cst.CSTNode] = set()
+    for call in model.methods(*_RUNS):
+        if call.receiver is None or model.value(call.receiver).type_name != LIGHTNING_TRAINER:
+            continue
+        for argument in call.node.args:
+            value = model.value(argument.value)
+            ways = value.roads or (value,)
+            made = next((one.origin for one in ways if one.kind is Kind.DEVICE_LOADER), None)
+            if not isinstance(made, cst.Call) or made in told or not model.is_here(made):
+                continue
+            if model.call(made).name not in _BY_HAND:
+                continue
+            told.add(made)
+            yield model.problem(
+                made,
+                "Lightning puts a DistributedSampler into a plain DataLoader alone: with this one "
+                "every core goes over all the data",
+                suggestion="hand over the DataLoader as it is: the Trainer shares it out, and "
+                "makes the device loader of each core",
+                related=[model.place(call.node, "handed to the Trainer here")],
+            )
 
 
 def _moves_to_one_core(model: FileModel) -> Iterator[Problem]:
