@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rule_helpers import codes
+from rule_helpers import codes, rows
 
 LOOP = """
 import random
@@ -255,4 +255,4 @@ def second():
 )
 def test_each_start_has_what_comes_before_it(first, second, count):
     text = STARTED_TWICE.replace("{first}", first).replace("{second}", second)
-    assert codes(text).count("XLA407") == count
+    assert len(rows(text, "XLA407")) == count
