@@ -12,11 +12,17 @@ from xladoctor.lint.model.knowledge import GIVE_ITSELF
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import default_of
 from xladoctor.lint.rules._environment import key_of
-from xladoctor.lint.rules._given import entries
+from xladoctor.lint.rules._given import entries, given
+from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._optimized import owners
 from xladoctor.lint.rules._settled import by_default, chosen
-from xladoctor.lint.rules._sources import the_source
-from xladoctor.lint.rules._training_arguments import argument
+from xladoctor.lint.rules._sources import the_call, the_source
+from xladoctor.lint.rules._training_arguments import (
+    ARGUMENTS,
+    DEFAULTS,
+    OF_TRANSFORMERS,
+    argument,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,17 +50,16 @@ _ELSEWHERE = re.compile(
 @rule("XLA732")
 def lost_updates(model: FileModel) -> Iterator[Problem]:
     """Find optimizers with small rates over the parameters of a model that was made bfloat16."""
-    if not model.is_xla or model.led_by:
+    if not model.is_xla or model.led_by - {"transformers"}:
         return
     narrow = {name: cast for cast, name in _casts(model)}
     if not narrow or _ELSEWHERE.search(model.text):
         return
     told: set[CallSite] = set()
-    for call in model.calls(*_RATES):
-        value = _rate(model, call)
+    for call, value, names in (*_own_optimizers(model), *_optimizers_of_trainers(model)):
         if value is None or not 0 < value <= MOST:
             continue
-        cast = next((narrow[name] for name in _models(model, call) if name in narrow), None)
+        cast = next((narrow[name] for name in names if name in narrow), None)
         if cast is None or cast in told or model.row(cast.node) > model.row(call.node):
             continue
         told.add(cast)
@@ -66,6 +71,38 @@ def lost_updates(model: FileModel) -> Iterator[Problem]:
             " dtype=torch.bfloat16)",
             related=[model.place(call.node, "the optimizer writes to these weights")],
         )
+
+
+def _own_optimizers(model: FileModel) -> Iterator[tuple[CallSite, float | None, list[str]]]:
+    """Optimizers that the program makes, their rates, and the names of what they train."""
+    for call in model.calls(*_RATES):
+        yield call, _rate(model, call), [*_models(model, call)]
+
+
+def _optimizers_of_trainers(model: FileModel) -> Iterator[tuple[CallSite, float | None, list[str]]]:
+    """``Trainer(model, args)``: AdamW over the model's weights, unless ``optim`` names another.
+
+    transformers 5.24 and before, trainer.py: ``optim`` is one of the kinds of AdamW by default.
+    """
+    for call in model.calls() if "transformers" in model.frameworks else ():
+        if not is_trainer(model, call) or "optimizers" in call.keywords:
+            continue
+        trained, settings = call.argument(0, "model"), call.argument(1, "args")
+        made = the_call(model, settings) if settings is not None else None
+        if trained is None or made is None or not ARGUMENTS.search(made.name or ""):
+            continue
+        said = given(model, made)
+        kind = model.literal(said["optim"]) if "optim" in said else "adamw"
+        if not isinstance(kind, str) or not kind.startswith("adamw"):
+            continue
+        rates: Sequence[object] = ()
+        if "learning_rate" in said:
+            rates = _numbers(model, said["learning_rate"])
+        elif OF_TRANSFORMERS.search(made.name or "") and not made.has_star:
+            rates = (DEFAULTS["learning_rate"],)
+        known = [value for value in rates if isinstance(value, float)]
+        rate = max(known) if known and len(known) == len(rates) else None
+        yield call, rate, [model.tree.text(trained).strip()]
 
 
 def _models(model: FileModel, call: CallSite) -> Iterator[str]:
@@ -163,8 +200,8 @@ def _casts(model: FileModel) -> Iterator[tuple[CallSite, str]]:
             continue
         if call.method not in ("to", "bfloat16") or call.receiver is None:
             continue
-        given = [*call.positional, *call.keywords.values()]
-        if call.method == "to" and not any(_is_bfloat16(model, one) for one in given):
+        types = [*call.positional, *call.keywords.values()]
+        if call.method == "to" and not any(_is_bfloat16(model, one) for one in types):
             continue
         if model.value(call.node).kind is not Kind.MODEL:
             continue
