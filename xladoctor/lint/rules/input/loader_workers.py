@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._checkpointing import meant_for_xla
-from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._given import all_given, argument, given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._loaders import DATA_LOADER, training_loop
 from xladoctor.lint.rules._reads import loop_place
-from xladoctor.lint.rules._settled import by_default
+from xladoctor.lint.rules._settled import by_default, settled
 from xladoctor.lint.rules._slow_samples import DOES, collates, costs, is_augmented
 from xladoctor.lint.rules._sources import the_call
 from xladoctor.lint.rules._training_arguments import ARGUMENTS
@@ -37,7 +36,7 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
         return
     for call in model.calls(DATA_LOADER):
         workers = call.argument(5, "num_workers")
-        if call.has_star or (workers is not None and constant(model, workers) != 0):
+        if call.has_star or (workers is not None and {*settled(model, workers)} != {0}):
             continue
         loop = _trained_with(model, call)
         work = _work(model, call) if loop is not None else None
@@ -97,7 +96,7 @@ def _of_trainers(model: FileModel) -> Iterator[Problem]:
         if made is None or not ARGUMENTS.search(made.name or "") or not all_given(model, made):
             continue
         workers = given(model, made).get(_WORKERS)
-        if workers is not None and constant(model, workers) != 0:
+        if workers is not None and {*settled(model, workers)} != {0}:
             continue
         dataset, collate = named.get("train_dataset"), named.get("data_collator")
         work = costs(model, dataset) if dataset is not None else None
