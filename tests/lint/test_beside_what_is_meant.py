@@ -256,3 +256,48 @@ def second():
 def test_each_start_has_what_comes_before_it(first, second, count):
     text = STARTED_TWICE.replace("{first}", first).replace("{second}", second)
     assert len(rows(text, "XLA407")) == count
+
+
+GIVEN = """
+import torch
+import torch.distributed as dist
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_backend
+
+
+class Rows:
+    def __getitem__(self, place):
+        with open(f"{place}.txt", "rb") as file:
+            return torch.frombuffer(file.read(), dtype=torch.uint8)
+
+    def __len__(self):
+        return 100
+
+
+def make(count):
+    return torch.utils.data.DataLoader(Rows(), batch_size=8, drop_last=True, num_workers=count)
+
+
+def setup(backend):
+    dist.init_process_group(backend, rank=0)
+
+
+def main(net, optimizer, count, backend):
+    device = torch_xla.device()
+    net.to(device)
+    setup({backend})
+    for images in pl.MpDeviceLoader(make({count}), device):
+        optimizer.zero_grad()
+        net(images).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "backend", "wrong"),
+    [("0", '"nccl"', True), ("4", '"xla"', False), ("count", "backend", False)],
+)
+def test_what_all_callers_give_is_known(count, backend, wrong):
+    told = codes(GIVEN.replace("{count}", count).replace("{backend}", backend))
+    assert ("XLA606" in told, "XLA708" in told) == (wrong, wrong)

@@ -8,9 +8,9 @@ import libcst as cst
 
 from xladoctor.lint.rewrites.imports import import_edit
 from xladoctor.lint.rules import rule
-from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._environment import settings
+from xladoctor.lint.rules._settled import settled
 from xladoctor.lint.rules._spmd import LAUNCHES
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ def _finds_nobody(model: FileModel, call: CallSite, backend: cst.BaseExpression)
 
 
 def _is_nccl(model: FileModel, backend: cst.BaseExpression) -> bool:
-    """Written out, in a setting (``args.backend = "nccl"``), or the default of an option."""
+    """Written out, in a setting (``args.backend = "nccl"``), or given by default or all callers."""
     kept = model.assigned.get(model.tree.text(backend).strip(), ())
     if kept:  # what else it is set to may be for XLA
         return all(model.literal(value) == "nccl" for value in kept)
-    return constant(model, backend) == "nccl"
+    return {*settled(model, backend)} == {"nccl"}
 
 
 def _fix(model: FileModel, call: CallSite) -> Fix | None:
