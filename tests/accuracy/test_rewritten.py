@@ -63,11 +63,15 @@ import torch_xla.distributed.xla_multiprocessing as xmp
 from torch.utils.data import DataLoader
 
 
+def batches(data):
+    return DataLoader(data, batch_size=8, shuffle=True, pin_memory=True)
+
+
 def main(index, data):
     device = xm.xla_device()
     model = torch.nn.Linear(4, 4).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = DataLoader(data, batch_size=8, shuffle=True)
+    loader = batches(data)
     seen = 0
     least = 0.1
     for x, y in pl.MpDeviceLoader(loader, device):

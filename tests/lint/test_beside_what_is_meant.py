@@ -301,3 +301,71 @@ def main(net, optimizer, count, backend):
 def test_what_all_callers_give_is_known(count, backend, wrong):
     told = codes(GIVEN.replace("{count}", count).replace("{backend}", backend))
     assert ("XLA606" in told, "XLA708" in told) == (wrong, wrong)
+
+
+SHOWN = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+
+
+def make(rows, {parameter}):
+    return torch.utils.data.DataLoader(rows, batch_size=8, drop_last=whole)
+
+
+def train(net, optimizer, rows, some):
+    device = torch_xla.device()
+    net.to(device)
+    for images in pl.MpDeviceLoader(make(rows, {given}), device):
+        optimizer.zero_grad()
+        net(images).sum().backward()
+        optimizer.step()
+
+
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given", "more", "wrong"),
+    [
+        ("whole", "False", "", True),
+        ("*, whole", "whole=False", "", True),
+        ("whole=False", "whole=some", "", False),
+        ("whole=False", "", "", True),
+        ("whole", "True", "", False),
+        ("whole", "some", "", False),
+        ("whole", "False", "make([], True)", False),
+        ("whole", "False", "make([], False)", True),
+    ],
+)
+def test_a_setting_may_be_what_all_calls_give(parameter, given, more, wrong):
+    text = SHOWN.replace("{parameter}", parameter).replace("{given}", given)
+    assert ("XLA203" in codes(text.replace("{more}", more))) is wrong
+
+
+ALONE = """
+import torch
+import torch_xla
+import torch_xla.distributed.parallel_loader as pl
+from mine import net
+
+
+def make(rows, whole{default}):
+    return torch.utils.data.DataLoader(rows, batch_size=8, drop_last=whole)
+
+
+if __name__ == "__main__":
+    device = torch_xla.device()
+    net.to(device)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for images in pl.MpDeviceLoader(make([], False), device):
+        optimizer.zero_grad()
+        net(images).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("default", "wrong"), [("", True), ("=True", False)])
+def test_a_module_that_tries_itself_out_says_nothing_of_its_defaults(default, wrong):
+    assert ("XLA203" in codes(ALONE.replace("{default}", default))) is wrong

@@ -133,6 +133,51 @@ def keywords_from_dict(tree: ast.Module) -> int:
     return _each_line(tree, rewrite)
 
 
+def settings_as_parameters(tree: ast.Module) -> int:
+    """``def load(rows): f(rows, most=4)``: ``def load(rows, *, most_1): f(rows, most=most_1)``.
+
+    Every call of the function gives what was written in it; the function is only called.
+    """
+    count = 0
+    for function in tree.body:
+        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
+            continue
+        calls = _only_called(tree, function)
+        named = [
+            one
+            for node in _inside(function)
+            if isinstance(node, ast.Call)
+            for one in node.keywords
+            if one.arg and isinstance(one.value, ast.Constant)
+        ]
+        if not calls or not named:
+            continue
+        for number, one in enumerate(named, 1):
+            name, value = f"{one.arg}_{number}", one.value
+            one.value = ast.Name(name)
+            function.args.kwonlyargs.append(ast.arg(name))
+            function.args.kw_defaults.append(None)
+            for call in calls:
+                call.keywords.append(ast.keyword(name, copy.deepcopy(value)))
+        count += 1
+    return count
+
+
+def _only_called(tree: ast.Module, function: ast.FunctionDef) -> list[ast.Call]:
+    """The calls of a function; none where its name is used in any other way, or its own body."""
+    uses = [x for x in ast.walk(tree) if isinstance(x, ast.Name) and x.id == function.name]
+    calls = [
+        x
+        for x in ast.walk(tree)
+        if isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and x.func.id == function.name
+    ]
+    own = any(node in calls for node in _inside(function))
+    others = (x for x in ast.walk(tree) if isinstance(x, (ast.FunctionDef, ast.ClassDef)))
+    again = sum(one.name == function.name for one in others) > 1
+    starred = any(one.arg is None for call in calls for one in call.keywords)
+    return [] if own or again or starred or len(uses) > len(calls) else calls
+
+
 def assigned_in_pairs(tree: ast.Module) -> int:
     """``a = 1`` and ``b = 2`` in one line: ``a, b = 1, 2``."""
     count = 0
@@ -447,6 +492,7 @@ REWRITES: dict[str, Callable[[ast.Module], int]] = {
     "conditions get a name first": conditions_by_name,
     "what a loop goes over gets a name first": iterables_by_name,
     "keywords come from a dictionary": keywords_from_dict,
+    "settings come as parameters": settings_as_parameters,
     "two assignments in one line": assigned_in_pairs,
     "parameters get another name": parameters_renamed,
     "model, device and optimizer in a namespace": kept_in_namespace,

@@ -221,12 +221,15 @@ class FileCode:
         return self._program.tree.assigned_once(name)
 
     def literal(self, node: cst.BaseExpression) -> object:
-        """The Python value of a literal, of a name bound once to one, or ``NotImplemented``."""
+        """The Python value of a literal, or ``NotImplemented``.
+
+        Of a name, if it is bound once to one; of a parameter, if all calls give the same one.
+        """
         if isinstance(node, cst.Name):
             made = self.assigned_once(node)
             if made is not None and not isinstance(made, cst.Name):
                 return self.literal(made)
-            return _CONSTANTS.get(node.value, NotImplemented)
+            return _CONSTANTS[node.value] if node.value in _CONSTANTS else self._given(node)
         if isinstance(node, cst.SimpleString):
             return string(node)
         if type(node) in _NO_LITERALS:
@@ -235,6 +238,40 @@ class FileCode:
             return self.tree.literal(node)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return NotImplemented
+
+    def _given(self, name: cst.Name) -> object:
+        """The literal that all calls of a function give for its parameter."""
+        function = self.with_parameter(name)
+        if function is None or len(self.bindings(name.value, name)) != 1:
+            return NotImplemented
+        asked = (function, name.value)
+        if asked not in self._given_alike:
+            self._given_alike[asked] = NotImplemented  # while it is asked for: a call of itself
+            self._given_alike[asked] = self._literal_of_calls(*asked)
+        return self._given_alike[asked]
+
+    def _literal_of_calls(self, function: Function, name: str) -> object:
+        found: list[object] = []
+        calls = self.callers(function)
+        if function.default(name) is not None and all(map(self._is_tried_out, calls)):
+            return NotImplemented
+        for call in calls:
+            given = call.given_to(function, name) or function.default(name)
+            if given is None or call.has_star or self.gives_name(call):
+                return NotImplemented
+            found.append(self.literal(given))
+        alike = all(one == found[0] and type(one) is type(found[0]) for one in found)
+        return found[0] if found and alike else NotImplemented
+
+    def _is_tried_out(self, call: CallSite) -> bool:
+        """Whether ``if __name__ == "__main__":`` itself makes a call: maybe to try it out."""
+        around = self._program.tree.ancestors(call.node)
+        tests = (one.test for one in around if isinstance(one, cst.If))
+        return call.function is None and any("__name__" in self.tree.text(test) for test in tests)
+
+    @functools.cached_property
+    def _given_alike(self) -> dict[tuple[Function, str], object]:
+        return {}
 
     @overload
     def nodes(self) -> Iterable[cst.CSTNode]: ...
