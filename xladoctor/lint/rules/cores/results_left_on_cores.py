@@ -13,6 +13,7 @@ from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.knowledge import MODEL_WRAPPER, SPAWNERS
 from xladoctor.lint.model.loops import opposed
+from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import runs_here
 from xladoctor.lint.rules._exact import around, in_order, is_global, is_read, reads
@@ -53,11 +54,13 @@ class _Change:
         node: Where it does.
         name: One of the names of it, in the parent or of the module.
         weights: Whether it is a model, of which the weights change.
+        key: The one of a dictionary that changes, if it is a text that is written there.
     """
 
     node: cst.CSTNode
     name: cst.Name
     weights: bool = False
+    key: str | None = None
 
 
 @rule("XLA452")
@@ -206,7 +209,14 @@ def _known_outside(
     made = model.assigned_to(name)
     known = len(made) == len(model.bindings(name.value, name))
     if made and known and all(_is_container(model, one) for one in made):
-        yield _Change(node, name)
+        yield _Change(node, name, key=_key(model, model.parent(held)))
+
+
+def _key(model: FileModel, node: cst.CSTNode | None) -> str | None:
+    """``"loss"`` of ``facts["loss"]``."""
+    index = index_of(node) if isinstance(node, cst.Subscript) else None
+    key = model.literal(index) if index is not None else None
+    return key if isinstance(key, str) else None
 
 
 def _bound(line: cst.Assign | cst.AugAssign) -> list[cst.BaseExpression]:
@@ -265,6 +275,10 @@ def _read_after(model: FileModel, start: CallSite, change: _Change) -> Iterator[
             if _is_loaded(model, use):
                 return
             if _asks_for_weights(model, use):
+                yield use
+        elif change.key is not None:
+            # What else a dictionary of settings holds is the same everywhere.
+            if _key(model, parent) == change.key:
                 yield use
         elif not isinstance(parent, cst.Del) and not (
             isinstance(parent, cst.Attribute) and parent.attr.value in {*_CHANGES, "clear"}
