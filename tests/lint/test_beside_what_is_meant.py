@@ -380,3 +380,28 @@ def test_a_module_that_tries_itself_out_says_nothing_of_its_defaults(
     text = ALONE.replace("{default}", default).replace("{inner}", inner)
     model = model_of(text.replace("{outer}", outer))
     assert model.literal(marked(model, "given")) is expected
+
+
+STARTED = """
+import torch_xla
+import torch_xla.distributed.xla_multiprocessing as xmp
+
+CORES = {cores}
+
+
+def train(index):
+    print(torch_xla.device())
+
+
+if __name__ == "__main__":
+    xmp.spawn(train, nprocs={given})
+"""
+
+
+@pytest.mark.parametrize(
+    ("cores", "given", "several"),
+    [("1", "CORES", False), ("None", "CORES", True), ("1", "1", False), ("1", "None", True)],
+)
+def test_the_number_of_cores_may_have_a_name(cores, given, several):
+    text = STARTED.replace("{cores}", cores).replace("{given}", given)
+    assert ("XLA401" in codes(text)) is several

@@ -430,4 +430,6 @@ class Entries:
     def _single(self, call: cst.Call) -> bool:
         cores = given(call, 2, "nprocs") or given(call, None, "num_processes")
         debug = given(call, None, "debug_single_process")
+        if isinstance(cores, cst.Name):
+            cores = self._tree.assigned_once(cores)
         return (isinstance(cores, cst.Integer) and cores.value == "1") or (is_name(debug, "True"))
