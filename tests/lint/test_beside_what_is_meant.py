@@ -390,7 +390,8 @@ CORES = {cores}
 
 
 def train(index):
-    print(torch_xla.device())
+    torch_xla.sync()
+    print("done")
 
 
 if __name__ == "__main__":
