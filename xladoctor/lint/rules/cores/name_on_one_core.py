@@ -44,7 +44,7 @@ def name_on_one_core(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             line,
-            f"only the master core binds {read.value}: the others raise UnboundLocalError where "
+            f"only the master core binds `{read.value}`: the others raise UnboundLocalError where "
             "they read it, and the master waits for them at its next collective",
             suggestion="bind it on all cores; guard only what one core alone may do, such as a "
             "download or a print",
@@ -76,7 +76,7 @@ def _of_parent(model: FileModel) -> Iterator[Problem]:
         told.add(late[-1])
         yield model.problem(
             late[-1],
-            f"only the process that starts the cores binds {name.value}: the spawned ones read "
+            f"only the process that starts the cores binds `{name.value}`: the spawned ones read "
             "the file anew without coming here, and "
             + ("have None" if late != bound else "raise NameError"),
             suggestion="bind it at the top of the file, or give it to the cores with args=",

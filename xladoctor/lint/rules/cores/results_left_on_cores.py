@@ -17,6 +17,7 @@ from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import runs_here
 from xladoctor.lint.rules._exact import around, in_order, is_global, is_read, reads
+from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._sources import given_to_cores, started_by
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _problem(
     *,
     weights: bool,
 ) -> Problem:
-    name = model.tree.text(read).strip()
+    name = snippet(model, read)
     return model.problem(
         read,
         f"the processes of the cores have trained copies of {name}: here it still has the weights "
@@ -103,7 +104,7 @@ def _problem(
         "what is on the host), and load that here",
         related=[
             model.place(changed, "changed in the processes"),
-            model.place(start.node, "which are started here"),
+            model.place(start.node, "the cores are started here"),
         ],
     )
 
@@ -147,7 +148,7 @@ def _never_kept(model: FileModel, start: CallSite) -> Iterator[Problem]:
         f"what {function.name} returns is lost with the processes of the cores, and nothing in it "
         "writes the trained weights: the parent goes on with the ones from before",
         suggestion="xm.save(model.state_dict(), path) at its end, on all cores, and load that here",
-        related=[model.place(start.node, "the processes are started here")],
+        related=[model.place(start.node, "the cores are started here")],
     )
 
 
