@@ -48,7 +48,7 @@ def test_explain_renders_every_page_on_a_terminal(page, capsys):
 
 def test_explain_on_a_terminal_shows_a_fixed_program_without_the_marks_of_tests(capsys):
     page = catalogue.page("XLA802")
-    assert page.text.count("error:") == 3
+    assert page.text.count("error:") == 4
     explain_module._render([page])
     assert capsys.readouterr().out.count("error:") == 0
 
