@@ -55,8 +55,7 @@ def collective_on_some_cores(model: FileModel) -> Iterator[Problem]:
         ):
             continue
         if call.name == _SAVE and (
-            _meets_beside(model, call, guard)
-            or _own_file(model, call)
+            _own_file(model, call)
             or _called_from_elsewhere(model, call)
             or _nobody_hangs(model, call, guard)
             or _is_guessed(model, guard)
@@ -235,18 +234,6 @@ def _meets(model: FileModel, call: CallSite) -> bool:
     """Whether the cores meet at the call itself."""
     name = model.effects.name(call)
     return name is not None and Effect.COLLECTIVE in name.effects and not name.pending
-
-
-def _meets_beside(model: FileModel, call: CallSite, guard: Guard) -> bool:
-    """``if loss < best: xm.save(...); xm.rendezvous("saved")``: told once, of the meeting."""
-    return guard.master is None and any(
-        event.call is not None
-        and event.call is not call
-        and event.call.name != _SAVE
-        and guard.node in model.tree.ancestors(event.node)
-        and event.call.function is call.function
-        for event in model.effects.of(Effect.COLLECTIVE)
-    )
 
 
 def _own_file(model: FileModel, call: CallSite) -> bool:
