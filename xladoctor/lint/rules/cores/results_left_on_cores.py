@@ -116,8 +116,8 @@ def _given_back(model: FileModel, start: CallSite) -> Iterator[Problem]:
     if target is None:
         return
     if isinstance(target, cst.Name):
-        used = (use for use in reads(model, target) if in_order(model, start.node, use))
-        if not any(_is_used(model, use) for use in used):
+        used = [use for use in reads(model, target) if in_order(model, start.node, use)]
+        if not any(_is_used(model, use) for use in used) or _is_asked(model, used):
             return
     elif not isinstance(target, cst.Tuple | cst.List):
         return
@@ -150,6 +150,11 @@ def _never_kept(model: FileModel, start: CallSite) -> Iterator[Problem]:
         suggestion="xm.save(model.state_dict(), path) at its end, on all cores, and load that here",
         related=[model.place(start.node, "the cores are started here")],
     )
+
+
+def _is_asked(model: FileModel, uses: list[cst.Name]) -> bool:
+    """``if context is not None:``: who asks is ready for None."""
+    return any(isinstance(model.parent(use), cst.Comparison | cst.If) for use in uses)
 
 
 def _is_used(model: FileModel, use: cst.Name) -> bool:
