@@ -12,6 +12,7 @@ from xladoctor.lint.asked import NEWEST_TORCH_XLA
 from xladoctor.lint.library import builtin
 from xladoctor.lint.model.call_index import CallIndex
 from xladoctor.lint.model.dotted import dotted_text, string
+from xladoctor.lint.model.given_alike import given_alike
 from xladoctor.lint.model.inherited import is_super
 from xladoctor.lint.model.program import Part, Program, Unit
 from xladoctor.lint.model.spelling import Spelling
@@ -239,6 +240,10 @@ class FileCode:
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return NotImplemented
 
+    @functools.cached_property
+    def _given_alike(self) -> dict[tuple[Function, str], object]:
+        return {}
+
     def _given(self, name: cst.Name) -> object:
         """The literal that all calls of a function give for its parameter."""
         function = self.with_parameter(name)
@@ -247,31 +252,8 @@ class FileCode:
         asked = (function, name.value)
         if asked not in self._given_alike:
             self._given_alike[asked] = NotImplemented  # while it is asked for: a call of itself
-            self._given_alike[asked] = self._literal_of_calls(*asked)
+            self._given_alike[asked] = given_alike(self, *asked)
         return self._given_alike[asked]
-
-    def _literal_of_calls(self, function: Function, name: str) -> object:
-        found: list[object] = []
-        calls = self.callers(function)
-        if function.default(name) is not None and all(map(self._is_tried_out, calls)):
-            return NotImplemented
-        for call in calls:
-            given = call.given_to(function, name) or function.default(name)
-            if given is None or call.has_star or self.gives_name(call):
-                return NotImplemented
-            found.append(self.literal(given))
-        alike = all(one == found[0] and type(one) is type(found[0]) for one in found)
-        return found[0] if found and alike else NotImplemented
-
-    def _is_tried_out(self, call: CallSite) -> bool:
-        """Whether ``if __name__ == "__main__":`` itself makes a call: maybe to try it out."""
-        around = self._program.tree.ancestors(call.node)
-        tests = (one.test for one in around if isinstance(one, cst.If))
-        return call.function is None and any("__name__" in self.tree.text(test) for test in tests)
-
-    @functools.cached_property
-    def _given_alike(self) -> dict[tuple[Function, str], object]:
-        return {}
 
     @overload
     def nodes(self) -> Iterable[cst.CSTNode]: ...

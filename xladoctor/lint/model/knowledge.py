@@ -12,6 +12,8 @@ from xladoctor import patterns
 XM = "torch_xla.core.xla_model"
 XMP = "torch_xla.distributed.xla_multiprocessing"
 #: Holds a model for the cores; its one method, ``to``, gives the model back.
+#: FSDP's class, also of a copy of torch_xla's in a project.
+FSDP_CLASS = "XlaFullyShardedDataParallel"
 MODEL_WRAPPER = f"{XMP}.MpModelWrapper"
 
 #: Methods of a tensor that hand its content to the host as Python numbers.

@@ -134,6 +134,11 @@ def _without_host(value: Value) -> Value:
     return value.but(element=element, items=items, entries=entries)
 
 
+def in_script(tree: Tree, node: cst.CSTNode) -> bool:
+    """Whether a node stands below ``if __name__ == "__main__":``."""
+    return any(isinstance(one, cst.If) and asks_for_script(one) for one in tree.ancestors(node))
+
+
 def asks_for_script(node: cst.If) -> bool:
     """``if __name__ == "__main__":``."""
     test = node.test

@@ -13,7 +13,7 @@ import libcst as cst
 
 from xladoctor.lint.model.definitions import Class
 from xladoctor.lint.model.dotted import is_name, text_of
-from xladoctor.lint.model.trials import asks_for_script
+from xladoctor.lint.model.trials import asks_for_script, in_script
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -160,12 +160,7 @@ class Uses:
         if module in self._imported:
             return self._tree.function_of(call) is not None
         in_function = self._tree.function_of(call) is not None
-        return self._is_script(module) and (in_function or not self._tries_out(call))
-
-    def _tries_out(self, node: cst.CSTNode) -> bool:
-        """Whether a call stands right below ``if __name__ == "__main__":``."""
-        above = self._tree.ancestors(node)
-        return any(isinstance(one, cst.If) and asks_for_script(one) for one in above)
+        return self._is_script(module) and (in_function or not in_script(self._tree, call))
 
     @functools.cached_property
     def _imported(self) -> frozenset[cst.Module]:

@@ -294,22 +294,25 @@ def starts_anew(model: FileModel, call: CallSite) -> bool:
     if call.name not in _STARTS or call.has_star:
         return False
     start = call.argument(_STARTS[call.name], "start_method")
-    nprocs = call.argument(2, "nprocs") if call.name != "torch_xla.launch" else None
-    single = nprocs is not None and model.literal(nprocs) == 1
-    if single or "debug_single_process" in call.keywords:
+    if asks_for_one(model, call) or "debug_single_process" in call.keywords:
         return False
     return start is None or model.literal(start) in {"spawn", "forkserver"}
 
 
 def runs_here(model: FileModel, start: CallSite) -> bool:
     """Whether a start runs its function in this process, on one core, or may: ``nprocs=1``."""
-    nprocs = start.argument(2, "num_processes" if start.name in WITHOUT_NUMBER else "nprocs")
-    if start.name == "torch_xla.launch":
-        nprocs = None  # the method of starting stands there
     debug = start.keywords.get("debug_single_process")
     if start.has_star or (debug is not None and model.literal(debug) is not False):
         return True
-    return nprocs is not None and model.literal(nprocs) == 1
+    return asks_for_one(model, start)
+
+
+def asks_for_one(model: FileModel, start: CallSite) -> bool:
+    """``nprocs=1``, ``num_processes=1``; ``torch_xla.launch`` has the method of starting there."""
+    if start.name == "torch_xla.launch":
+        return False
+    count = start.argument(2, "num_processes" if start.name in WITHOUT_NUMBER else "nprocs")
+    return count is not None and model.literal(count) == 1
 
 
 def is_forked(model: FileModel, entry: Entry) -> bool:

@@ -99,10 +99,15 @@ def is_read(model: FileModel, node: cst.Name) -> bool:
     return not (isinstance(parent, cst.Arg) and parent.keyword is node)
 
 
-def is_global(model: FileModel, function: Function, name: str) -> bool:
+def is_global(function: Function, name: str) -> bool:
     """Whether a function says ``global name``."""
-    lines = model.within(function.node, cst.Global)
-    return any(item.name.value == name for line in lines for item in line.names)
+    lines = walk(function.node.body, into_functions=False)
+    return any(
+        item.name.value == name
+        for line in lines
+        if isinstance(line, cst.Global)
+        for item in line.names
+    )
 
 
 def assigned(model: FileModel, name: cst.Name) -> list[cst.BaseExpression]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import libcst as cst
 
 from xladoctor.lint.model.knowledge import MODEL_WRAPPER, XMP
+from xladoctor.lint.rules._cores import asks_for_one
 from xladoctor.lint.rules._exact import given_last, given_true, in_order
 from xladoctor.lint.rules._sources import the_source
 
@@ -79,10 +80,8 @@ def locked(model: FileModel, start: CallSite) -> Iterator[Locked]:
 
 def _is_alone(model: FileModel, start: CallSite) -> bool:
     """Whether a start runs its function in this process: nothing is sent."""
-    if start.name == f"{XMP}.spawn":
-        nprocs = start.argument(2, "nprocs")
-        return nprocs is not None and model.literal(nprocs) == 1
-    return given_true(model, start, "debug_single_process") is not None
+    debug = given_true(model, start, "debug_single_process")
+    return debug is not None or asks_for_one(model, start)
 
 
 def _class_of(model: FileModel, made: cst.Call) -> str:

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.effects import OPTIMIZER_STEP
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import Class, Kind
+from xladoctor.lint.model.knowledge import FSDP_CLASS
 
 __all__ = [
     "EAGER",
@@ -65,10 +66,6 @@ _REDUCERS = (
 )
 
 
-#: The last of these that projects keep a copy of.
-_COPIED = ".XlaFullyShardedDataParallel"
-
-
 def compiles(model: FileModel) -> bool:
     """Whether the file hands steps to something that ends the graph by itself."""
     return any(name is not None and name.startswith(_COMPILES) for name in _all_names(model))
@@ -82,9 +79,8 @@ def reduces_gradients(model: FileModel, beside: Collection[str] = ()) -> bool:
         beside: Names that do not count.
     """
     names = {*_all_names(model), *model.names.imported()} - {None, *beside}
-    return any(
-        (name or "").startswith(_REDUCERS) or (name or "").endswith(_COPIED) for name in names
-    )
+    known = [name for name in names if name is not None]
+    return any(x.startswith(_REDUCERS) or x.endswith(f".{FSDP_CLASS}") for x in known)
 
 
 def takes_step(model: FileModel, call: CallSite) -> bool:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model.dotted import dotted_text
-from xladoctor.lint.model.knowledge import GIVE_ITSELF
+from xladoctor.lint.model.knowledge import FSDP_CLASS, GIVE_ITSELF
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel
 
-_WRAPPER = "XlaFullyShardedDataParallel"
 _DDP = (
     "torch.nn.parallel.DistributedDataParallel",
     "torch.nn.parallel.distributed.DistributedDataParallel",
@@ -33,7 +32,7 @@ def sharded_at(model: FileModel, node: cst.BaseExpression) -> cst.CSTNode | None
     """
     if isinstance(node, cst.Call):
         name = model.name(node.func) or ""
-        if name.endswith(_WRAPPER):  # also of a copy of torch_xla's in the project
+        if name.endswith(FSDP_CLASS):
             return node
         if not isinstance(node.func, cst.Attribute) or node.func.attr.value not in GIVE_ITSELF:
             return None

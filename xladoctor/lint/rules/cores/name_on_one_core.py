@@ -94,7 +94,7 @@ def _is_in_parent(model: FileModel, node: cst.CSTNode, name: cst.Name) -> bool:
     function = model.function_of(node)
     if function is None:
         return any(is_main(model, guard) for guard in model.guards(node))
-    if model.on_every_core(node) is not None or not is_global(model, function, name.value):
+    if model.on_every_core(node) is not None or not is_global(function, name.value):
         return False
     calls = model.callers(function)
     return bool(calls) and all(

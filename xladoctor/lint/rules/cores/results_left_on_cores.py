@@ -14,6 +14,7 @@ from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.knowledge import MODEL_WRAPPER, SPAWNERS
 from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.parts import index_of
+from xladoctor.lint.model.taken import targets
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import runs_here
 from xladoctor.lint.rules._exact import around, in_order, is_global, is_read, reads
@@ -112,7 +113,7 @@ def _problem(
 def _given_back(model: FileModel, start: CallSite) -> Iterator[Problem]:
     """``history = xmp.spawn(train)``: None, whatever ``train`` returns."""
     line = model.parent(start.node)
-    target = _bound(line)[0] if isinstance(line, cst.Assign) else None
+    target = targets(line)[0] if isinstance(line, cst.Assign) else None
     if target is None:
         return
     if isinstance(target, cst.Name):
@@ -173,7 +174,7 @@ def _changes(model: FileModel, start: CallSite) -> Iterator[_Change]:
     lines: list[cst.Assign | cst.AugAssign] = [*model.nodes(cst.Assign)]
     lines += model.nodes(cst.AugAssign)
     for line in lines:
-        for target in _bound(line) if _is_on_cores(model, line, start) else ():
+        for target in targets(line) if _is_on_cores(model, line, start) else ():
             held = target.value if isinstance(target, cst.Subscript) else target
             if not isinstance(held, cst.Name):
                 continue
@@ -201,9 +202,9 @@ def _known_outside(
     model: FileModel, start: CallSite, function: Function, held: cst.Name, node: cst.CSTNode
 ) -> Iterator[_Change]:
     """A global that a line binds, or a list or dictionary of the parent that it changes."""
-    if isinstance(node, cst.Assign | cst.AugAssign) and held in _bound(node):
+    if isinstance(node, cst.Assign | cst.AugAssign) and held in targets(node):
         home = model.function_of(held)
-        if home is not None and is_global(model, home, held.value):
+        if home is not None and is_global(home, held.value):
             yield _Change(node, held)
         return
     name = held
@@ -223,10 +224,6 @@ def _key(model: FileModel, node: cst.CSTNode | None) -> str | None:
     index = index_of(node) if isinstance(node, cst.Subscript) else None
     key = model.literal(index) if index is not None else None
     return key if isinstance(key, str) else None
-
-
-def _bound(line: cst.Assign | cst.AugAssign) -> list[cst.BaseExpression]:
-    return [x.target for x in line.targets] if isinstance(line, cst.Assign) else [line.target]
 
 
 def _is_container(model: FileModel, made: cst.BaseExpression) -> bool:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, OnXla, walk
+from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.model.knowledge import MODEL_WRAPPER
 from xladoctor.lint.rewrites.shared import Shared, shared_fix
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places
-from xladoctor.lint.rules._exact import reads, same_name
+from xladoctor.lint.rules._exact import is_global, reads, same_name
 from xladoctor.lint.rules._handed_over import handed_over
 from xladoctor.lint.rules._sources import of_parameter, starts_of, the_source
 
@@ -329,12 +329,7 @@ def _of_global(model: FileModel, held: cst.Name) -> list[cst.Call]:
             continue
         if function is None or model.on_every_core(node) is not None:
             return []
-        if not any(
-            item.name.value == held.value
-            for part in walk(function.node.body, into_functions=False)
-            if isinstance(part, cst.Global)
-            for item in part.names
-        ):
+        if not is_global(function, held.value):
             return []
         found.append(node)
     return found

@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.library import Effect
 from xladoctor.lint.model import LoopKind, walk
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import FSDP_CLASS
 from xladoctor.lint.model.taken import targets
 from xladoctor.lint.model.turns import names_in
 from xladoctor.lint.rewrites.imports import spell
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Guard, Loop, Problem
 
 #: Their backward pass is a collective.
-_WRAPPERS = ("XlaFullyShardedDataParallel", "torch.nn.parallel.DistributedDataParallel")
+_WRAPPERS = (FSDP_CLASS, "torch.nn.parallel.DistributedDataParallel")
 _XM = "torch_xla.core.xla_model"
 _DEEPEST = 3
 #: What reads the clock of the machine, and of this process alone.

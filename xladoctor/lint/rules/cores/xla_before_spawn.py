@@ -10,6 +10,7 @@ from xladoctor import patterns
 from xladoctor.lint.model import Function, OnXla, walk
 from xladoctor.lint.model.conditions import asked_for_none
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.knowledge import WITHOUT_NUMBER
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import is_main, runs_here
 from xladoctor.lint.rules._exact import in_order, made_by
@@ -73,7 +74,6 @@ _PROCESSES = {
 #: Variables that share chips and cores out among processes.
 _SHARED_OUT = patterns.lazy(r"TPU_VISIBLE|TPU_PROCESS|TPU_CHIPS|NEURON_RT_(VISIBLE|NUM)_CORES")
 _CONTEXTS = ("multiprocessing.get_context", "torch.multiprocessing.get_context")
-_LAUNCHERS = ("accelerate.notebook_launcher", "accelerate.launchers.notebook_launcher")
 #: How many functions of the program lie between a call and what starts the runtime.
 _DEPTH = 2
 #: The first release whose spawn refuses.
@@ -88,18 +88,23 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
     yield from _started_twice(model)
     yield from _before_processes(model)
     fits = _fits(model)
-    launches = model.calls(*_LAUNCHERS) if model.is_xla else ()
-    told: set[cst.CSTNode] = set()  # one that comes before several starts
+    launches = model.calls(*WITHOUT_NUMBER) if model.is_xla else ()
+    told: set[cst.CSTNode | None] = set()  # one that comes before several starts
     for spawn in (*model.calls(*_SPAWN), *launches, *fits):
         if spawn not in fits and runs_here(model, spawn):
             continue
         ways = list(_ways_to(model, spawn))
-        for call in model.calls(*_STARTS, *_ASK_FOR_DEVICE):
-            if not _starts(call) or not any(_runs_before(model, call, way) for way in ways):
-                continue
-            if call.node in told:
-                continue
-            told.add(call.node)
+        for find in (_by_itself, _by_helpers, _held_by_jax):
+            for problem in find(model, spawn, ways):
+                if problem.node not in told:
+                    told.add(problem.node)
+                    yield problem
+
+
+def _by_itself(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> Iterator[Problem]:
+    """``device = torch_xla.device()`` before the cores are started."""
+    for call in model.calls(*_STARTS, *_ASK_FOR_DEVICE):
+        if _starts(call) and any(_runs_before(model, call, way) for way in ways):
             yield model.problem(
                 call.node,
                 _message(spawn),
@@ -108,20 +113,15 @@ def xla_before_spawn(model: FileModel) -> Iterator[Problem]:
                 related=[model.place(spawn.node, "the cores are started here")],
                 fix=_fix(model, call),
             )
-        yield from _by_helpers(model, spawn, ways, told)
-        yield from _held_by_jax(model, spawn, ways, told)
 
 
-def _held_by_jax(
-    model: FileModel, spawn: CallSite, ways: Sequence[CallSite], told: set[cst.CSTNode]
-) -> Iterator[Problem]:
+def _held_by_jax(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> Iterator[Problem]:
     """``jax.devices()`` before ``xmp.spawn``: libtpu gives the chips to one process alone."""
     if spawn.name not in _SPAWN or _JAX_PLATFORM.search(model.text):
         return
     taken = (call for call in model.calls(*_JAX) if any(_runs_before(model, call, x) for x in ways))
     first = next(taken, None)
-    if first is not None and first.node not in told:
-        told.add(first.node)
+    if first is not None:
         yield model.problem(
             first.node,
             "JAX takes the TPU for this process here, and keeps it: the processes of the cores "
@@ -134,7 +134,7 @@ def _held_by_jax(
 
 def _message(spawn: CallSite) -> str:
     raised = '"Runtime is already initialized"'
-    if spawn.name in _LAUNCHERS:
+    if spawn.name in WITHOUT_NUMBER:
         raised = "an error, because the cores cannot start it again"
     return f"this starts the XLA runtime in the parent process: the spawn after it raises {raised}"
 
@@ -203,9 +203,7 @@ def _ways_to(model: FileModel, call: CallSite, depth: int = _DEPTH) -> Iterator[
             yield from _ways_to(model, caller, depth - 1)
 
 
-def _by_helpers(
-    model: FileModel, spawn: CallSite, ways: Sequence[CallSite], told: set[cst.CSTNode]
-) -> Iterator[Problem]:
+def _by_helpers(model: FileModel, spawn: CallSite, ways: Sequence[CallSite]) -> Iterator[Problem]:
     """``device = get_device()`` of a function of the program, before the cores are started."""
     for call in model.calls():
         if not isinstance(call.target, Function) or call in ways:
@@ -213,8 +211,7 @@ def _by_helpers(
         if not any(_runs_before(model, call, way) for way in ways):
             continue
         start = _start_in(model, call.target, _DEPTH)
-        if start is not None and call.node not in told:
-            told.add(call.node)
+        if start is not None:
             yield model.problem(
                 call.node,
                 _message(spawn),
