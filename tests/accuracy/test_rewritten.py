@@ -41,6 +41,14 @@ def totals(rows, most, device):
     return sorted(model.items(), key=str, reverse=False)
 
 
+class Last:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def name(self):
+        return self.rows[-1][0]
+
+
 def show(rows):
     for at, (name, values) in enumerate(rows):
         if at % 2 == 0:
@@ -50,9 +58,11 @@ def show(rows):
 if __name__ == "__main__":
     ROWS = [("a", [1, 2]), ("B", [30, 4]), ("c", []), ("d", [7, 8, 9])]
     print(totals(ROWS, 0, device=None))
+    TOTALS = totals(ROWS, 1, device=None)
     SHOUT = ", ".join(["x", "y"]).upper()
     print(SHOUT)
     show(ROWS)
+    print(Last(ROWS).name())
 """
 #: What there is to tell of it does not depend on how it is written.
 TRAINS = """
@@ -63,15 +73,26 @@ import torch_xla.distributed.xla_multiprocessing as xmp
 from torch.utils.data import DataLoader
 
 
-def batches(data):
-    return DataLoader(data, batch_size=8, shuffle=True, pin_memory=True)
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, at):
+        return torch.tensor(self.data[at]), 0
+
+
+def batches(data, size):
+    return DataLoader(Rows(data), batch_size=size, shuffle=True, pin_memory=True)
 
 
 def main(index, data):
     device = xm.xla_device()
     model = torch.nn.Linear(4, 4).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loader = batches(data)
+    loader = batches(data, 8)
     seen = 0
     least = 0.1
     for x, y in pl.MpDeviceLoader(loader, device):
@@ -118,7 +139,7 @@ def test_a_rewrite_changes_nothing_of_what_a_program_does(name):
     assert made is not None
     assert made != as_text(ast.parse(COUNTS))
     assert ran(made) == ran(COUNTS)
-    assert len(ran(COUNTS).splitlines()) == 6
+    assert len(ran(COUNTS).splitlines()) == 9
 
 
 @pytest.mark.parametrize("name", sorted(REWRITES.keys() - {"receivers get a name first"}))

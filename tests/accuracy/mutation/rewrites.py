@@ -13,6 +13,7 @@ import copy
 import random
 from typing import TYPE_CHECKING
 
+from tests.accuracy.mutation import carried
 from tests.accuracy.mutation.restructured import functions_as_objects
 from tests.accuracy.mutation.trees import (
     certainly,
@@ -505,4 +506,11 @@ REWRITES: dict[str, Callable[[ast.Module], int]] = {
     "loop bodies in `with` and `try`": loops_guarded,
     "a few lines in a helper": lines_in_helpers,
     "functions become classes": functions_as_objects,
+    "results in a dictionary": carried.results_in_dict,
+    "batches in a dictionary": carried.batches_in_dict,
+    "loops over generators": carried.loops_over_generators,
+    "loops with `next`": carried.loops_with_next,
+    "functions behind a decorator": carried.functions_decorated,
+    "calls bound by `partial`": carried.calls_bound_first,
+    "classes with a base of their own": carried.classes_inherited,
 }

@@ -17,6 +17,7 @@ from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.elements import Elements
 from xladoctor.lint.model.guesses import said_by_name
 from xladoctor.lint.model.helpers import gives_back_first
+from xladoctor.lint.model.iterators import hands_on
 from xladoctor.lint.model.operators import Operators
 from xladoctor.lint.model.purpose import names_xla
 from xladoctor.lint.model.syntax import Class, Function, children
@@ -131,6 +132,10 @@ class Evaluator:
     def _yield(self, node: cst.Yield, frame: Frame) -> Value:
         if isinstance(node.value, cst.BaseExpression):
             value = container(self.evaluate(node.value, frame))
+            loop = hands_on(self.flow.tree, node)
+            over = frame.over.get(loop, UNKNOWN) if loop is not None else UNKNOWN
+            if over.is_loader:
+                value = over
             frame.result = value if frame.result is None else join(frame.result, value)
         elif isinstance(node.value, cst.From):
             value = self.evaluate(node.value.item, frame)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from xladoctor.lint.model.values import Instance, Value, join
 
 if TYPE_CHECKING:
+    import libcst as cst
+
     from xladoctor.lint.model.syntax import Function
 
 Env: TypeAlias = "dict[str, Value]"
@@ -21,6 +23,7 @@ class Frame:
         result: What was returned so far.
         left: What the names held where the function was left early.
         leaps: The same where the body of the innermost loop was (``break``, ``continue``).
+        over: What each loop goes over, in this run.
         apart: How many conditions around the statement differ from core to core: a number that is
             set under one does too.
     """
@@ -34,6 +37,7 @@ class Frame:
         self.left: Env = {}
         self.leaps: Env = {}
         self.apart = 0
+        self.over: dict[cst.CSTNode, Value] = {}
 
 
 def join_env(one: Env, other: Env) -> Env:

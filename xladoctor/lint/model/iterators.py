@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.contained import container
+from xladoctor.lint.model.parts import names_bound
+from xladoctor.lint.model.syntax import Function, walk
 from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.linked_names import LinkedNames
     from xladoctor.lint.model.names import Names
-    from xladoctor.lint.model.syntax import Function, Tree
+    from xladoctor.lint.model.syntax import Tree
     from xladoctor.lint.model.values import Value
 
 #: An iterator that gives back another one, and so on.
@@ -52,6 +55,92 @@ def iterated(flow: Flow, node: cst.BaseExpression, value: Value, depth: int = _D
 def is_generator(tree: Tree, function: Function) -> bool:
     """Whether a function yields."""
     return any(tree.function_of(node) is function for node in tree.by_type.get(cst.Yield, ()))
+
+
+def hands_on(tree: Tree, node: cst.Yield) -> cst.For | None:
+    """The loop of which a generator yields each element as it is: ``for x in rows: yield x``.
+
+    Of ``for n, x in enumerate(rows): yield x`` too, and of what goes over pairs and yields them.
+    """
+    if not isinstance(node.value, cst.Name | cst.Tuple):
+        return None
+    yielded = [*names_bound(node.value)]
+    for around in tree.ancestors(node):
+        if isinstance(around, cst.For):
+            bound = [*names_bound(around.target)]
+            counted = isinstance(around.target, cst.Tuple) and called_in(around.iter) == "enumerate"
+            if yielded != (bound[1:] if counted else bound):
+                continue
+            again = {
+                name
+                for part in walk(around.body, into_functions=False)
+                if isinstance(part, cst.AssignTarget | cst.AugAssign | cst.AnnAssign)
+                for name in names_bound(part.target)
+            }
+            return None if again & {*yielded} else around
+        if isinstance(around, cst.FunctionDef):
+            break
+    return None
+
+
+def handed_on(flow: Flow, call: cst.Call) -> cst.BaseExpression | None:
+    """What a generator of the program goes over whose elements it yields as they are.
+
+    ``def batches(): for batch in loader: yield batch``: ``loader`` for ``batches()``, and what the
+    call gives if that is a parameter.
+    """
+    targets = flow.targets(call)
+    function = targets[0] if len(targets) == 1 else None
+    if not isinstance(function, Function):
+        return None
+    yields = [
+        x for x in flow.tree.by_type.get(cst.Yield, ()) if flow.tree.function_of(x) is function
+    ]
+    if len(yields) != 1:
+        return None
+    [node] = yields
+    assert isinstance(node, cst.Yield)
+    if isinstance(node.value, cst.From):
+        over = node.value.item
+    else:
+        loop = hands_on(flow.tree, node)
+        if loop is None:
+            return None
+        over = loop.iter
+    while isinstance(over, cst.Call) and called_in(over) == "enumerate" and over.args:
+        over = over.args[0].value
+    if isinstance(over, cst.Name) and over.value in function.parameters:
+        return given(call, function.place(over.value), over.value)
+    return over
+
+
+def asked_one_by_one(
+    tree: Tree, names: Names | LinkedNames, loop: cst.While
+) -> cst.BaseExpression | None:
+    """What a ``while`` goes over that takes ``batch = next(turns)`` in each turn.
+
+    ``turns = iter(loader)`` stands before it: ``loader``; also where the loop begins anew with it.
+    """
+    lines = [*loop.body.body]
+    lines += [line for one in lines if isinstance(one, cst.Try) for line in one.body.body]
+    for line in lines:
+        for small in line.body if isinstance(line, cst.SimpleStatementLine) else ():
+            taken = small.value if isinstance(small, cst.Assign) else None
+            if taken is None or not is_next(names, taken):
+                continue
+            assert isinstance(taken, cst.Call)
+            turns = taken.args[0].value if taken.args else None
+            for binding in tree.bindings(turns) if isinstance(turns, cst.Name) else ():
+                made = binding.node
+                if isinstance(made, cst.Call) and made.args and called_in(made) == "iter":
+                    return made.args[0].value
+    return None
+
+
+def called_in(node: cst.BaseExpression) -> str:
+    """The name of a function of Python's own that an expression calls."""
+    called = node.func if isinstance(node, cst.Call) else None
+    return called.value if isinstance(called, cst.Name) else ""
 
 
 def is_next(names: Names | LinkedNames, node: cst.CSTNode) -> bool:

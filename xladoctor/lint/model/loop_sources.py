@@ -9,6 +9,7 @@ import libcst as cst
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.dotted import last_name
+from xladoctor.lint.model.iterators import asked_one_by_one, handed_on
 from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
@@ -35,13 +36,25 @@ class LoopSources:
         self._names = flow.names
         self._flow = flow
 
+    def over(self, node: LoopNode) -> cst.BaseExpression | None:
+        """The expression that a loop goes over; see ``Loop.over``."""
+        if isinstance(node, cst.While):
+            over = asked_one_by_one(self._tree, self._names, node)
+        else:
+            over = node.iter
+        for _ in range(_DEPTH):
+            more = handed_on(self._flow, over) if isinstance(over, cst.Call) else None
+            if more is None:
+                break
+            over = more
+        return over
+
     def over_batches(self, node: LoopNode) -> bool:
         """Whether a loop goes over a loader, or over what is called like one."""
-        if isinstance(node, cst.While):
-            return False
-        return any(
+        over = self.over(node)
+        return over is not None and any(
             self._flow.value(item).is_loader or know.LOADER_NAME.search(last_name(item))
-            for item in self._sources(node.iter)
+            for item in self._sources(over)
         )
 
     def over_modules(self, node: LoopNode) -> bool:
@@ -64,6 +77,9 @@ class LoopSources:
             yield from self._sources(node.body, depth)
             yield from self._sources(node.orelse, depth)
         elif isinstance(node, cst.Call):
+            more = handed_on(self._flow, node) if depth else None
+            if more is not None:
+                yield from self._sources(more, depth - 1)
             for argument in node.args:
                 named = argument.keyword is not None and argument.keyword.value != "iterable"
                 if not named and not argument.star:
@@ -92,9 +108,10 @@ class LoopSources:
 
     def value(self, node: LoopNode) -> Value:
         """What a loop goes over: a loader, if one is within."""
-        if isinstance(node, cst.While):
+        over = self.over(node)
+        if over is None:
             return UNKNOWN
-        values = [self._flow.value(item) for item in self._sources(node.iter)]
+        values = [self._flow.value(item) for item in self._sources(over)]
         loaders = [value for value in values if value.is_loader]
         on_device = (value for value in loaders if value.kind is Kind.DEVICE_LOADER)
         return next(on_device, loaders[0] if loaders else values[0])

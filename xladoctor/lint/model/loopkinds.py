@@ -59,7 +59,13 @@ class Loops:
     def all(self) -> Sequence[Loop]:
         """All loops, and the methods that a framework calls once per batch."""
         found = [
-            Loop(node, self._kinds[node], self._tree.function_of(node), self._sources.value(node))
+            Loop(
+                node,
+                self._kinds[node],
+                self._tree.function_of(node),
+                self._sources.value(node),
+                self._sources.over(node),
+            )
             for node in self._tree.loops
         ]
         for function in self._tree.functions.values():

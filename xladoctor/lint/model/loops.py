@@ -38,6 +38,8 @@ class Loop:
         kind: See :class:`LoopKind`.
         function: The function it stands in (for a framework's method: that method).
         iterates: What it goes over, through ``enumerate``, ``tqdm`` and the like.
+        over: The expression that it goes over: of a generator of the program that hands on what it
+            goes over, that; of a ``while`` with ``next(turns)``, what ``turns`` is made of.
         implicit: Whether the loop is a framework's and not in the file.
     """
 
@@ -45,6 +47,7 @@ class Loop:
     kind: LoopKind
     function: Function | None
     iterates: Value
+    over: cst.BaseExpression | None = None
     implicit: bool = False
 
 

@@ -92,7 +92,7 @@ class Statements:
             self._statement(part, frame)
 
     def _for(self, node: cst.For, frame: Frame) -> None:
-        over = self._evaluator.evaluate(node.iter, frame)
+        over = frame.over[node] = self._evaluator.evaluate(node.iter, frame)
         each = _element(node.target, iterated(self._flow, node.iter, over))
         self._loop(node, frame, lambda: self.assign(node.target, each, frame))
         self._replace_all(node, each, frame)

@@ -260,9 +260,9 @@ def _is_fed(model: FileModel, loop: Loop) -> bool:
         return _over_plain(loop)
     if _is_kept_by_others(model, loop) and makes_device_loader(model):
         return False
-    if not isinstance(loop.node, cst.For) or loop.kind is LoopKind.STEP:
+    if loop.over is None or isinstance(loop.node, cst.While) or loop.kind is LoopKind.STEP:
         return loop.iterates.kind not in {Kind.DEVICE_LOADER, Kind.DEVICE_TENSOR}
-    parts = [part for part in walk(loop.node.iter) if isinstance(part, cst.Name | cst.Attribute)]
+    parts = [part for part in walk(loop.over) if isinstance(part, cst.Name | cst.Attribute)]
     values = [model.value(part) for part in parts]
     lists = [element_of(value) for value in values if value.kind is Kind.CONTAINER]
     if any(value.kind is Kind.LOADER for value in values) or any(
@@ -280,9 +280,9 @@ def _is_kept_by_others(model: FileModel, loop: Loop) -> bool:
 
     In a class that is put together of several, another one's method does.
     """
-    if not isinstance(loop.node, cst.For):
+    if loop.over is None:
         return False
-    parts = (part for part in walk(loop.node.iter) if isinstance(part, cst.Attribute))
+    parts = (part for part in walk(loop.over) if isinstance(part, cst.Attribute))
     return any(
         is_name(part.value, "self")
         and model.value(part).kind is Kind.UNKNOWN
@@ -298,9 +298,9 @@ def is_handed_in(model: FileModel, loop: Loop) -> bool:
     Not what it declares to be a loader of torch, where it asks for the device itself: who gives it
     that has no device yet.
     """
-    if not isinstance(loop.node, cst.For) or is_given_plain(model, loop):
+    if loop.over is None or is_given_plain(model, loop):
         return False
-    sources = list(_names_in(loop.node.iter))
+    sources = list(_names_in(loop.over))
     # ``DataLoader(rows, args.batch_size)`` is plain, whoever gives its settings.
     made = [x for x in _made_of(model, sources) if not _is_called(model, x, DATA_LOADER)]
     sources += [part for node in made for part in _names_in(node)]
@@ -343,9 +343,9 @@ def is_known(value: Value) -> bool:
 
 def is_given_plain(model: FileModel, loop: Loop) -> bool:
     """Whether a loop goes over ``self.loader``, of nothing but a parameter of such a kind."""
-    if not isinstance(loop.node, cst.For):
+    if loop.over is None:
         return False
-    made = [*_made_of(model, list(_names_in(loop.node.iter)))]
+    made = [*_made_of(model, list(_names_in(loop.over)))]
     bound = [
         binding.node
         for one in made

@@ -88,7 +88,7 @@ def _appends(model: FileModel, name: cst.Name) -> Iterator[CallSite]:
 def _is_chosen_from(model: FileModel, append: CallSite, depth: int) -> bool:
     """Whether the values of a tensor say which turns of a loop put something into a list."""
     loop = model.loop(append.node)
-    if loop is None or not isinstance(loop.node, cst.For):
+    if loop is None or loop.over is None:
         return False
     asked = any(
         loop.node in model.tree.ancestors(guard.node)
@@ -96,7 +96,7 @@ def _is_chosen_from(model: FileModel, append: CallSite, depth: int) -> bool:
         and asks_tensor(model, guard.test)
         for guard in model.guards(append.node)
     )
-    return asked or _goes_over(model, loop.node.iter, depth)
+    return asked or _goes_over(model, loop.over, depth)
 
 
 def _ends_all(model: FileModel, decides: cst.CSTNode, append: cst.CSTNode) -> bool:

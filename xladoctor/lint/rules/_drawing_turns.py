@@ -134,7 +134,7 @@ def _ends(model: FileModel, loop: Loop) -> bool:
 
 def _turns(model: FileModel, loop: Loop) -> int | None:
     """How often a loop over a ``range`` runs, if that is written down."""
-    node = loop.node.iter if isinstance(loop.node, cst.For) else None
+    node = loop.over
     if not isinstance(node, cst.Call) or model.name(node.func) != "builtins.range":
         return None
     last = model.literal(node.args[-1].value) if len(node.args) < 3 else None

@@ -76,9 +76,9 @@ def _filled(model: FileModel) -> Iterator[tuple[tuple[Function | None, str], Loo
     yield from found.items()
     for call in appends:
         around = model.loop(call.node)
-        if around is None or not isinstance(around.node, cst.For) or call.receiver is None:
+        if around is None or around.over is None or call.receiver is None:
             continue
-        parts = [p for p in walk(around.node.iter) if isinstance(p, cst.Name | cst.Attribute)]
+        parts = [p for p in walk(around.over) if isinstance(p, cst.Name | cst.Attribute)]
         for part in parts:
             if (key := _key(model, part)) in found:
                 yield _key(model, call.receiver), found[key]

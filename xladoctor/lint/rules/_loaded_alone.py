@@ -114,7 +114,7 @@ def _of_weights(model: FileModel, call: CallSite) -> bool:
     if call.name == _MASTER_PARAM:
         return True
     loop = model.loop(call.node)
-    over = loop.node.iter if loop is not None and isinstance(loop.node, cst.For) else None
+    over = loop.over if loop is not None else None
     return over is not None and _PARAMETERS.search(model.tree.text(over)) is not None
 
 

@@ -78,7 +78,7 @@ def _loops_by_maker(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
 
 def _beside_each_other(model: FileModel, loop: Loop) -> Iterator[cst.CSTNode | None]:
     """Where what a loop goes over side by side was made: ``zip(labelled, unlabelled)``."""
-    for one in gone_over(model, loop.node.iter) if isinstance(loop.node, cst.For) else ():
+    for one in gone_over(model, loop.over) if loop.over is not None else ():
         if isinstance(one, cst.Call) and model.name(one.func) == "builtins.zip":
             values = (model.value(part.value) for part in one.args if not part.star)
             yield from (value.origin for value in values if value.is_loader)
@@ -97,10 +97,10 @@ def _loops_by_given(model: FileModel) -> Mapping[cst.CSTNode, Sequence[tuple[Loo
     found: dict[cst.CSTNode, list[tuple[Loop, CallSite]]] = {}
     for loop in model.loops_of_program:
         function = loop.function
-        if function is None or not isinstance(loop.node, cst.For):
+        if function is None or loop.over is None:
             continue
         calls = model.callers(function)
-        for name in _parameters_in(model, loop.node.iter, function) if calls else ():
+        for name in _parameters_in(model, loop.over, function) if calls else ():
             for call in calls:
                 value = call.given_to(function, name)
                 for maker in _makers(model, value and model.value(value).origin):

@@ -54,7 +54,7 @@ class ShardedLoaders:
 
     def is_shared(self, loop: Loop, calls: Sequence[CallSite]) -> bool:
         """Whether a loop goes over a sharded loader, called as it was."""
-        over = loop.node.iter if isinstance(loop.node, cst.For | cst.CompFor) else None
+        over = loop.over
         if over is None:
             return False
         if not calls and loop in self._known:
@@ -63,7 +63,7 @@ class ShardedLoaders:
 
     def says_evaluation(self, loop: Loop, calls: Sequence[CallSite]) -> bool:
         """Whether a loop that trains too is given a loader that is not for training."""
-        over = loop.node.iter if isinstance(loop.node, cst.For) else None
+        over = loop.over
         call = calls[-1] if calls else None
         target = call.target if call is not None else None
         if over is None or call is None or target is not loop.function:

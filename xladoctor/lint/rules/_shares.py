@@ -77,11 +77,11 @@ def every_nth(model: FileModel, loop: Loop) -> cst.BaseExpression | None:
     Returns:
         The expression; None if the loop goes over something else.
     """
-    if not isinstance(loop.node, cst.For):
+    if loop.over is None:
         return None
-    if any(isinstance(part, cst.Break) for part in walk(loop.node.body, into_functions=False)):
+    if any(isinstance(part, cst.Break) for part in walk(loop.node, into_functions=False)):
         return None  # by a count of steps, it may be
-    for node in gone_over(model, loop.node.iter):
+    for node in gone_over(model, loop.over):
         start, step, parts = _start_and_step(model, node)
         if start is None or step is None or not _is_number_of_core(model, start):
             continue

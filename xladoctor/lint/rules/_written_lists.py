@@ -73,12 +73,12 @@ def _is_written(model: FileModel, call: CallSite, kept: cst.Name) -> bool:
 
 def _by_model(model: FileModel, call: CallSite) -> bool:
     loop = model.loop(call.node)
-    if loop is None or not isinstance(loop.node, cst.For):
+    if loop is None or loop.over is None:
         return False
     return any(
         isinstance(part, cst.Call)
         and isinstance(part.func, cst.Attribute)
         and not _WRITES.isdisjoint(words(part.func.attr.value))
         and model.value(part.func.value).kind is Kind.MODEL
-        for part in walk(loop.node.iter)
+        for part in walk(loop.over)
     )

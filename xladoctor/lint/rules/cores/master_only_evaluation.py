@@ -101,7 +101,7 @@ def _goes_over_data(model: FileModel, loop: Loop) -> bool:
 
 def _is_short(model: FileModel, loop: Loop) -> bool:
     """Whether a loop counts to a small number that is written down, or to less."""
-    over = loop.node.iter if isinstance(loop.node, cst.For) else None
+    over = loop.over
     if not isinstance(over, cst.Call) or model.name(over.func) != "builtins.range":
         return False
     end = over.args[-1].value if len(over.args) in {1, 2} else None

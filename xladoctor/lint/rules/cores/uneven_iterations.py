@@ -115,7 +115,7 @@ def _caught(model: FileModel, collectives: Mapping[cst.CSTNode, CallSite]) -> It
 
 def _begins_apart(model: FileModel, loop: Loop, meetings: list[CallSite]) -> Iterator[Problem]:
     """``for epoch in range(start, n)`` where only the master has read ``start`` from a file."""
-    over = loop.node.iter if isinstance(loop.node, cst.For) else None
+    over = loop.over
     if not isinstance(over, cst.Call) or model.name(over.func) != "builtins.range":
         return
     for part in (part for argument in over.args for part in walk(argument.value)):

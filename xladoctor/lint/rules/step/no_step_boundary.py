@@ -320,7 +320,7 @@ def _is_started(model: FileModel, loop: Loop) -> bool:
 
 def _turns(model: FileModel, loop: Loop) -> int:
     """How often a loop over a ``range`` runs, 0 if that is not written down."""
-    node = loop.node.iter if isinstance(loop.node, cst.For) else None
+    node = loop.over
     if not isinstance(node, cst.Call) or model.name(node.func) != "builtins.range":
         return 0
     given = [model.literal(arg.value) for arg in node.args]

@@ -166,7 +166,7 @@ def _frozen(model: FileModel) -> Iterator[cst.BaseExpression]:
     ]
     for node in found:
         loop = model.loop(node)
-        asked = model.calls_in(loop.node.iter) if loop and isinstance(loop.node, cst.For) else ()
+        asked = model.calls_in(loop.over) if loop and loop.over is not None else ()
         models = [one.receiver for one in asked if one.method in PARAMETERS]
         yield from ([one for one in models if one is not None] or [node])
 
