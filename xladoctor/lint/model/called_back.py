@@ -32,7 +32,7 @@ class CalledBack:
 
     def spawned(self, name: str, arguments: Arguments) -> None:
         """``xmp.spawn(main, args=(...))`` gives the number of the core first, then ``args``."""
-        function = _given(arguments, 0, know.SPAWNERS[name])
+        function = self._flow.classes.runs(_given(arguments, 0, know.SPAWNERS[name]))
         extra = _given(arguments, 1, "args", container(None))
         if function.function is None:
             return
@@ -45,7 +45,8 @@ class CalledBack:
 
     def started(self, arguments: Arguments) -> None:
         """``mp.Process(target=train, args=(model, device))``, or a thread: it gets ``args``."""
-        function, given = _given(arguments, None, "target"), _given(arguments, None, "args")
+        function = self._flow.classes.runs(_given(arguments, None, "target"))
+        given = _given(arguments, None, "args")
         if function.function is not None and given.kind is Kind.CONTAINER:
             bound = [(None, item) for item in given.items or ()]
             self._calls.enter(None, function.function, function, bound)

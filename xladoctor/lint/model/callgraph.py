@@ -21,6 +21,8 @@ _DEPTH = 3
 _CHAIN = 6
 #: Lines of a method that a subclass has to write: its text, and ``raise NotImplementedError``.
 _SHORT = 2
+#: Methods that ``with Timer():`` runs of the object that is made there.
+_MANAGES = ("__enter__", "__exit__")
 _TEXT = (cst.SimpleString, cst.ConcatenatedString, cst.Ellipsis)
 
 
@@ -82,6 +84,9 @@ class CallGraph:
             )
             if function is not None:
                 yield function
+            if isinstance(target, Class) and isinstance(self._tree.parents.get(call), cst.WithItem):
+                methods = (self._flow.classes.method(target, name) for name in _MANAGES)
+                yield from (method for method in methods if method is not None)
 
     def called(self, call: cst.Call) -> Function | None:
         """The function of the file that a call runs; of a class, its ``__init__``."""

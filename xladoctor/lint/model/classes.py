@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from xladoctor.lint.model.syntax import Class, Function, Tree
-from xladoctor.lint.model.values import Instance, Value
+from xladoctor.lint.model.values import Instance, Kind, Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,6 +39,15 @@ class Classes:
         order = self._tree.order
         classes = sorted(value.classes, key=lambda cls: order[cls.node])
         return [Instance(cls, None) for cls in classes[:_MOST_CLASSES]]
+
+    def runs(self, value: Value) -> Value:
+        """What a call of a value runs: of an object with ``__call__`` that method, bound to it."""
+        if value.kind is not Kind.OBJECT or value.instance is None:
+            return value
+        method = self.method(value.instance.cls, "__call__")
+        if method is None:
+            return value
+        return Value(Kind.FUNCTION, function=method, instance=value.instance)
 
     def named(self, value: Value) -> Sequence[Instance]:
         """What stands for the classes themselves that a value may be: ``cls.kinds``."""

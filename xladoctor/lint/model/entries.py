@@ -132,7 +132,10 @@ class Entries:
                 name, place = self._names.resolve(call.args[0].value) or "", 1
             if name in know.SPAWNERS:
                 target = given(call, place, know.SPAWNERS[name])
-                found[call] = self._flow.value(target).function if target is not None else None
+                runs = self._flow.classes.runs
+                found[call] = (
+                    runs(self._flow.value(target)).function if target is not None else None
+                )
                 if found[call] is None and isinstance(target, cst.Call):
                     # ``xmp.spawn(run())``: meant for the cores
                     found[call] = self._flow.value(target.func).function

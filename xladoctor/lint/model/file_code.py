@@ -346,6 +346,10 @@ class FileCode:
         """Whether a class is built on the Trainer of transformers, or is a copy of it."""
         return self._flow.hooks.is_trainer(owner)
 
+    def runs(self, node: cst.BaseExpression) -> Function | None:
+        """The function that a call of an expression runs, that of an object's ``__call__`` too."""
+        return self._flow.classes.runs(self.value(node)).function
+
     def method(self, owner: Class, name: str) -> Function | None:
         """A method of a class, its own or that of a base in the program."""
         return self._flow.classes.method(owner, name)

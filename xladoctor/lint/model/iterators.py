@@ -9,7 +9,7 @@ import libcst as cst
 from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.contained import container
 from xladoctor.lint.model.parts import names_bound
-from xladoctor.lint.model.syntax import Function, walk
+from xladoctor.lint.model.syntax import Class, Function, walk
 from xladoctor.lint.model.values import UNKNOWN, Kind
 
 if TYPE_CHECKING:
@@ -141,6 +141,12 @@ def called_in(node: cst.BaseExpression) -> str:
     """The name of a function of Python's own that an expression calls."""
     called = node.func if isinstance(node, cst.Call) else None
     return called.value if isinstance(called, cst.Name) else ""
+
+
+def is_manager(names: Names | LinkedNames, function: Function | Class) -> bool:
+    """Whether a function yields what ``with function() as x`` binds: ``@contextmanager``."""
+    decorators = function.decorators if isinstance(function, Function) else ()
+    return any(names.resolve(one) == "contextlib.contextmanager" for one in decorators)
 
 
 def is_next(names: Names | LinkedNames, node: cst.CSTNode) -> bool:

@@ -111,7 +111,15 @@ class MethodEvaluator:
         return self._by_name(node, name, receiver, arguments)
 
     def _tensor_of_roads(self, func: cst.Attribute, value: Value, frame: Frame) -> Value:
-        """``loss.backward()`` of ``(loss, outputs) if asked else loss``: it is the tensor here."""
+        """``loss.backward()`` of ``(loss, outputs) if asked else loss``: it is the tensor here.
+
+        And a tensor for sure where it only was a likely one: nothing else has this method.
+        """
+        if func.attr.value == "backward" and value.is_device_tensor and not value.roads:
+            sure = value.but(certain=True)
+            if isinstance(func.value, cst.Name) and func.value.value in frame.env:
+                frame.env[func.value.value] = sure
+            return sure
         if value.kind is not Kind.UNKNOWN or func.attr.value not in _OF_TENSORS_ALONE:
             return value
         kinds = {road.kind for road in value.roads}

@@ -54,6 +54,9 @@ class Rarity:
         for parent in self._tree.ancestors(node):
             if isinstance(parent, cst.Raise | cst.ExceptHandler):
                 return True
+            if isinstance(parent, cst.For) and child is parent.iter:
+                child = parent  # what a loop goes over is asked for before its first turn
+                continue
             if isinstance(parent, _FUNCTIONS | cst.For | cst.While):
                 # ``return`` ends a loop of the function, but not the one that calls the function.
                 in_loop = isinstance(parent, cst.For | cst.While)
@@ -222,10 +225,13 @@ class Rarity:
 
     def _same_loop(self, guard: Guard, node: cst.CSTNode) -> bool:
         """``if epoch % 10 == 0:`` around the whole step loop does not make its steps rare."""
+        child = node
         for parent in self._tree.ancestors(node):
             if parent is guard.node:
                 return True
-            if isinstance(parent, cst.For | cst.While):
+            header = isinstance(parent, cst.For) and child is parent.iter
+            child = parent
+            if isinstance(parent, cst.For | cst.While) and not header:
                 return parent in self._tree.ancestors(guard.node)
         return True
 

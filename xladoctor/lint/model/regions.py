@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _DEPTH = 3
 #: How many calls deep a node may stand in what a loop runs.
 _CHAIN = 6
+#: Decorators that keep what a function gave for these arguments.
+_KEPT = frozenset({"functools.cache", "functools.lru_cache"})
 #: A loop, or a function (None: the module) outside of its loops; a kind of loop; a depth.
 _Place: TypeAlias = "tuple[LoopNode | Function | None, LoopKind, int]"
 
@@ -110,6 +112,8 @@ class Regions:
         function = self._tree.function_of(node)
         if function is None or self.closures.is_closure(function):
             return None
+        if self._runs_once(function, kind, depth):
+            return None
         if function.node in self._loops.by_node:
             loop = self._loops.by_node[function.node]
             return loop if loop.kind is kind else None
@@ -126,6 +130,20 @@ class Regions:
             if self._tree.module_of(call) not in self._for_gpus
         )
         return next((loop for loop in through if loop is not None), None)
+
+    def _runs_once(self, function: Function, kind: LoopKind, depth: int) -> bool:
+        """Whether what a property gives, or a function without arguments, is kept from then on.
+
+        A property once for each object: not where the loop makes these.
+        """
+        called = (x.func if isinstance(x, cst.Call) else x for x in function.decorators)
+        names = [self._names.resolve(one) for one in called]
+        if not _KEPT.isdisjoint(names) and not function.parameters:
+            return True
+        if "functools.cached_property" not in names:
+            return False
+        made = [x for x in self._tree.calls if self._flow.target(x) is function.owner]
+        return bool(made) and depth > 0 and not any(self._hot(x, kind, depth - 1) for x in made)
 
     @functools.cached_property
     def _generators(self) -> frozenset[Function | None]:

@@ -20,14 +20,14 @@ from xladoctor.lint.model.contained import container, element_of, unpack, with_a
 from xladoctor.lint.model.dotted import dotted_text, is_name, text_of
 from xladoctor.lint.model.frames import Env, Frame, join_env
 from xladoctor.lint.model.indexed import put
-from xladoctor.lint.model.iterators import iterated
+from xladoctor.lint.model.iterators import is_manager, iterated
 from xladoctor.lint.model.memory import ANY
 from xladoctor.lint.model.narrowing import Narrowing
 from xladoctor.lint.model.parts import index_of
 from xladoctor.lint.model.records import HOLDERS
 from xladoctor.lint.model.replaced import after, replaced
 from xladoctor.lint.model.unreached import truth
-from xladoctor.lint.model.values import NUMBER, Instance, Kind, Value, defined, join
+from xladoctor.lint.model.values import NUMBER, UNKNOWN, Instance, Kind, Value, defined, join
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,9 +114,25 @@ class Statements:
     def _with(self, node: cst.With, frame: Frame) -> None:
         for item in node.items:
             value = self._evaluator.evaluate(item.item, frame)
+            entered = self._entered(item.item, value)
             if item.asname is not None:
-                self.assign(item.asname.name, value, frame)
+                self.assign(item.asname.name, entered, frame)
         self.run(node.body.body, frame)
+
+    def _entered(self, node: cst.BaseExpression, value: Value) -> Value:
+        """What ``with ... as x`` binds: what ``__enter__`` gives, or what ``contextmanager`` does.
+
+        What is not read gives itself.
+        """
+        flow = self._flow
+        if value.kind is Kind.OBJECT and value.instance is not None:
+            method = flow.classes.method(value.instance.cls, "__enter__")
+            given = UNKNOWN if method is None else flow.enter(None, method, value.instance, {})
+            return value if given.kind is Kind.UNKNOWN else given
+        if value.kind is not Kind.CONTAINER or not isinstance(node, cst.Call):
+            return value
+        managers = [one for one in flow.targets(node) if is_manager(flow.names, one)]
+        return element_of(value) if managers else value
 
     def _definition(self, node: cst.FunctionDef | cst.ClassDef, frame: Frame) -> None:
         for decorator in node.decorators:

@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model.iterators import is_manager
+
 if TYPE_CHECKING:
     from xladoctor.lint.model.callgraph import CallGraph
     from xladoctor.lint.model.linked_names import LinkedNames
     from xladoctor.lint.model.names import Names
     from xladoctor.lint.model.syntax import Tree
 
-_NO_GRAD = frozenset({"torch.no_grad", "torch.inference_mode"})
+#: Contexts in which nothing that is computed keeps a history.
+NO_GRAD = frozenset(
+    f"torch.{home}{name}"
+    for home in ("", "autograd.", "autograd.grad_mode.")
+    for name in ("no_grad", "inference_mode")
+)
 
 
 class WithoutGradients:
@@ -32,7 +39,25 @@ class WithoutGradients:
     def is_no_grad(self, node: cst.CSTNode) -> bool:
         """Whether a node is ``with torch.no_grad():`` or the like."""
         return isinstance(node, cst.With) and any(
-            self._names.resolve(_called(item.item)) in _NO_GRAD for item in node.items
+            self._names.resolve(_called(item.item)) in NO_GRAD or self._yields_without(item.item)
+            for item in node.items
+        )
+
+    def _yields_without(self, node: cst.BaseExpression) -> bool:
+        """Whether what ``with evaluating(net):`` runs is between the halves of a function.
+
+        ``@contextmanager``, whose ``yield`` stands under ``with torch.no_grad():``.
+        """
+        functions = self._graph.runs(node) if isinstance(node, cst.Call) else ()
+        return any(
+            is_manager(self._names, function)
+            and any(
+                isinstance(part, cst.With) and self.is_no_grad(part)
+                for one in self._tree.within(function.node, cst.Yield)
+                for part in self._tree.ancestors(one)
+                if part in self._tree.within(function.node, cst.With)
+            )
+            for function in functions
         )
 
     def no_grad(self, node: cst.CSTNode) -> bool:
@@ -42,7 +67,7 @@ class WithoutGradients:
                 return True
             if isinstance(parent, cst.FunctionDef):
                 decorators = (_called(item.decorator) for item in parent.decorators)
-                if any(self._names.resolve(item) in _NO_GRAD for item in decorators):
+                if any(self._names.resolve(item) in NO_GRAD for item in decorators):
                     return True
                 return self.eval_before(node, parent)
         return False

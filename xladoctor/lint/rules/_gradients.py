@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import Function
+from xladoctor.lint.model.without_gradients import NO_GRAD
+
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
 
-#: Contexts in which nothing that is computed keeps a history.
-_NO_GRAD = frozenset(
-    f"torch.{home}{name}"
-    for home in ("", "autograd.", "autograd.grad_mode.")
-    for name in ("no_grad", "inference_mode")
-)
+_MANAGER = "contextlib.contextmanager"
 
 
 def in_no_grad(model: FileModel, node: cst.CSTNode) -> bool:
@@ -30,4 +28,13 @@ def in_no_grad(model: FileModel, node: cst.CSTNode) -> bool:
 
 
 def _is_no_grad(model: FileModel, node: cst.BaseExpression) -> bool:
-    return model.name(node.func if isinstance(node, cst.Call) else node) in _NO_GRAD
+    if not isinstance(node, cst.Call):
+        return model.name(node) in NO_GRAD
+    call = model.call(node)
+    if call.name in NO_GRAD or not isinstance(call.target, Function):
+        return call.name in NO_GRAD
+    # ``with evaluating(net):`` of a function that yields under ``with torch.no_grad():``
+    home = model.file_with(call.target.node)
+    return any(home.name(one) == _MANAGER for one in call.target.decorators) and any(
+        in_no_grad(home, one) for one in home.within(call.target.node, cst.Yield)
+    )

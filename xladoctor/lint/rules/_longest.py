@@ -107,7 +107,7 @@ def lengths_in(value: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
 
 
 def _is_longest(model: FileModel, call: cst.Call, batch: str) -> bool:
-    """``max`` over the batch of each sample's ``len``, ``.shape[n]`` or ``.size(n)``."""
+    """``max`` over the batch of each sample's ``len``, ``.shape[n]``, ``.size(n)`` or ``numel``."""
     if model.name(call.func) != "builtins.max" or len(call.args) != 1:
         return False
     return _are_lengths(model, call.args[0].value, batch)
@@ -133,7 +133,8 @@ def _is_length(length: cst.BaseExpression) -> bool:
     if not isinstance(length, cst.Call):
         return False
     if isinstance(length.func, cst.Attribute):
-        return length.func.attr.value == "size" and len(length.args) == 1
+        asked, places = length.func.attr.value, len(length.args)
+        return (asked == "size" and places == 1) or (asked == "numel" and not places)
     return is_name(length.func, "len")
 
 

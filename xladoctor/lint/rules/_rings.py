@@ -51,4 +51,16 @@ def _has_so_many_rows(model: FileModel, node: cst.CSTNode, size: cst.BaseExpress
     rows = model.call(made).argument(0)
     if isinstance(rows, cst.Tuple | cst.List) and rows.elements:
         rows = rows.elements[0].value
-    return rows is not None and model.tree.text(rows).strip() == model.tree.text(size).strip()
+    if rows is None:
+        return False
+    if _asks_rows(model, node, size):  # ``losses[step % len(losses)]``
+        known = [one for one in settled(model, rows) or () if isinstance(one, int)]
+        return min(known, default=_MANY) >= _MANY
+    return model.tree.text(rows).strip() == model.tree.text(size).strip()
+
+
+def _asks_rows(model: FileModel, node: cst.Subscript, size: cst.BaseExpression) -> bool:
+    """``len(losses)``, ``losses.size(0)`` and ``losses.shape[0]`` of what the index is of."""
+    held = model.tree.text(node.value).strip()
+    asked = {f"len({held})", f"{held}.size(0)", f"{held}.shape[0]"}
+    return model.tree.text(size).strip() in asked

@@ -214,7 +214,7 @@ def started_by(model: FileModel, start: CallSite) -> Function | None:
 
 def _started(model: FileModel) -> list[tuple[Function, CallSite]]:
     given = [(_target(call), call) for call in model.calls(*_STARTS)]
-    functions = [(model.value(one).function, call) for one, call in given if one is not None]
+    functions = [(model.runs(one), call) for one, call in given if one is not None]
     return [(function, call) for function, call in functions if function is not None]
 
 

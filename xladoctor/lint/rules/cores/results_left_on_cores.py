@@ -310,29 +310,56 @@ def _asks_for_weights(model: FileModel, use: cst.Name) -> bool:
 
 
 def _attributes(model: FileModel, start: CallSite) -> Iterator[tuple[cst.Attribute, cst.CSTNode]]:
-    """``self.history`` behind ``xmp.spawn(self.run)``, which sets it; each name once."""
+    """``self.history`` behind ``xmp.spawn(self.run)``, which sets it; each name once.
+
+    And ``agent.best`` behind ``xmp.spawn(agent)`` or ``xmp.spawn(agent.run)``.
+    """
     function = started_by(model, start)
-    owner = function.owner if function is not None else None
-    if not isinstance(owner, Class) or start.function is None or start.function.owner is not owner:
+    holder = _holder(model, start, function) if function is not None else None
+    if holder is None:
         return
-    set_there = {
-        target.target.attr.value: line
-        for line in model.nodes(cst.Assign)
-        if not isinstance(line.value, cst.Name | cst.SimpleString | cst.Integer)
-        and _is_on_cores(model, line, start)
-        for target in line.targets
-        if isinstance(target.target, cst.Attribute) and is_name(target.target.value, "self")
-    }
-    for read in model.within(start.function.node, cst.Attribute):
+    set_there = dict(_set_on_cores(model, start))
+    home = start.function.node if start.function is not None else model.tree.module
+    for read in model.within(home, cst.Attribute):
         name = read.attr.value
-        if name not in set_there or not is_name(read.value, "self"):
+        if name not in set_there or not is_name(read.value, holder):
             continue
         parent = model.parent(read)
         if isinstance(parent, cst.AssignTarget) and in_order(model, start.node, read):
             set_there.pop(name)
         elif (
             in_order(model, start.node, read)
+            and model.function_of(read) is start.function
             and not opposed(model.guards(start.node), model.guards(read))
             and read not in model.within(start.node, cst.Attribute)
         ):
             yield read, set_there.pop(name)
+
+
+def _holder(model: FileModel, start: CallSite, function: Function) -> str | None:
+    """The name of the object of which a method is started: ``self``, ``agent``."""
+    if not isinstance(function.owner, Class):
+        return None
+    if start.function is not None and start.function.owner is function.owner:
+        return "self"
+    started = start.argument(0, SPAWNERS[start.name or ""])
+    held = started.value if isinstance(started, cst.Attribute) else started
+    if not isinstance(held, cst.Name) or model.value(held).kind is not Kind.OBJECT:
+        return None
+    return held.value
+
+
+def _set_on_cores(model: FileModel, start: CallSite) -> Iterator[tuple[str, cst.CSTNode]]:
+    """The attributes of ``self`` that code of the cores binds anew or changes in place."""
+    lines = [
+        (target.target, line)
+        for line in model.nodes(cst.Assign)
+        if not isinstance(line.value, cst.Name | cst.SimpleString | cst.Integer)
+        for target in line.targets
+    ]
+    changed = [(call.receiver, call.node) for call in model.methods(*_CHANGES)]
+    for held, node in (*lines, *changed):
+        if not isinstance(held, cst.Attribute) or not is_name(held.value, "self"):
+            continue
+        if _is_on_cores(model, node, start):
+            yield held.attr.value, node

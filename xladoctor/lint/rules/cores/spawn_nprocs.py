@@ -94,13 +94,25 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     if isinstance(given, cst.BooleanOperation):
         either = _number(model, given)
         return [either] if isinstance(either, int) and not isinstance(either, bool) else []
+    if isinstance(given, cst.IfExp):
+        return _several_of(model, given)
     if not isinstance(given, cst.Name):
         return []
     bound = [binding.node for binding in model.bindings(given.value, given)]
     if len(bound) == 1 and isinstance(bound[0], cst.Param):
         return _handed(model, bound[0])
-    values = [_number(model, node) for node in assigned(model, given)]
-    return [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+    made = assigned(model, given)
+    values = [_number(model, node) for node in made]
+    several = [one for x in made if isinstance(x, cst.IfExp) for one in _several_of(model, x)]
+    return several + [
+        value for value in values if isinstance(value, int) and not isinstance(value, bool)
+    ]
+
+
+def _several_of(model: FileModel, choice: cst.IfExp) -> list[int]:
+    """The numbers other than 1 on the sides of ``1 if args.single else 4``."""
+    either = (_number(model, side) for side in (choice.body, choice.orelse))
+    return [one for one in either if isinstance(one, int) and _is_several(one)]
 
 
 def _number(model: FileModel, node: cst.BaseExpression) -> object:

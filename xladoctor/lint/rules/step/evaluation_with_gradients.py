@@ -171,10 +171,12 @@ def _is_off(model: FileModel, loop: Loop) -> bool:
     functions += [
         x.target for x in model.reached(_whole(model, loop)) if isinstance(x.target, Function)
     ]
+    around = [*model.tree.ancestors(loop.node), *walk(_whole(model, loop))]
+    contexts = [item for node in around if isinstance(node, cst.With) for item in node.items]
+    entered = (model.call(x.item).target for x in contexts if isinstance(x.item, cst.Call))
+    functions += [function for function in entered if isinstance(function, Function)]
     if any((None if function is None else function.node) in homes for function in functions):
         return True
-    around = [*model.tree.ancestors(loop.node), *walk(_whole(model, loop))]
-    contexts = (item for node in around if isinstance(node, cst.With) for item in node.items)
     return _is_frozen(model) or any(
         _MAY_BE_OFF.search(model.tree.text(item.item)) for item in contexts
     )

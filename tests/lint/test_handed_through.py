@@ -1,0 +1,237 @@
+"""Values that come through objects, contexts and properties of the program's own."""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import codes, found, marks
+
+HEAD = """
+import contextlib
+import functools
+import numpy as np
+import torch
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+from torch.utils.data import DataLoader
+"""
+
+PROGRAMS = {
+    "an object is started": """
+class Run:
+    def __init__(self, opts):
+        self.opts, self.curve, self.shown = opts, [], []
+    def __call__(self, index):
+        device = torch_xla.device(index)  # !XLA416
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 4).to(device)
+        sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+        for x in pl.MpDeviceLoader(self.opts.loader, device):
+            loss = net(x).sum()
+            loss.backward()
+            xm.optimizer_step(sgd)
+            sgd.zero_grad()
+        self.curve.append(1.0)
+def main(opts):
+    run = Run(opts)
+    xmp.spawn(run)
+    print(run.curve)  # !XLA452
+    print(run.shown)
+if __name__ == "__main__":
+    main(None)
+""",
+    "an object's method is started": """
+class Run:
+    def __init__(self, opts):
+        self.opts, self.best = opts, 0
+    def work(self, index):
+        self.best = max(self.best, index + 1)
+        xm.rendezvous("over")
+def main(opts):
+    run, other = Run(opts), Run(opts)
+    xmp.spawn(run.work)
+    print(run.best)  # !XLA452
+    print(other.best)
+if __name__ == "__main__":
+    main(None)
+""",
+    "one or several processes": """
+def work(index):
+    xm.rendezvous("over")
+def main(args):
+    cores = 1 if args.single else 4
+    xmp.spawn(work, nprocs=cores)  # !XLA404
+    xmp.spawn(work, nprocs=1 if args.single else 8)  # !XLA404
+    one = 1 if args.single else None
+    xmp.spawn(work, nprocs=one)
+if __name__ == "__main__":
+    main(None)
+""",
+    "a context of evaluations": """
+@contextlib.contextmanager
+def frozen(net):
+    net.eval()
+    with torch.no_grad():
+        yield net
+    net.train()
+def evaluate(net, held, device):
+    total = 0
+    with frozen(net) as judged:
+        for batch in held:
+            x, y = (part.to(device) for part in batch)  # !XLA603
+            total += (judged(x).argmax(1) == y).sum().item()  # !XLA101
+    return total
+def main(rows):
+    device = torch_xla.device()
+    net = torch.nn.Linear(3, 3).to(device)
+    evaluate(net, DataLoader(rows, 8), device)
+main(1)
+""",
+    "a context that lets gradients be": """
+@contextlib.contextmanager
+def judging(net):
+    net.eval()
+    yield net
+    net.train()
+def evaluate(net, held, device):
+    total = torch.zeros((), device=device)
+    with judging(net) as judged:
+        for x, y in held:  # !XLA320
+            total += (judged(x).argmax(1) == y).sum()
+    return total
+def main(rows):
+    device = torch_xla.device()
+    net = torch.nn.Linear(3, 3).to(device)
+    evaluate(net, pl.MpDeviceLoader(DataLoader(rows, 8), device), device)
+main(1)
+""",
+    "an object as a context": """
+class Step:
+    def __init__(self, net):
+        self.net = net
+    def __enter__(self):
+        return self.net
+    def __exit__(self, *error):
+        torch_xla.sync()
+def main(rows):
+    device = torch_xla.device()
+    net = torch.nn.Linear(3, 3).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    for x in rows:
+        with Step(net) as inner:
+            loss = inner(x.to(device)).sum()  # !XLA603
+            print(loss.item())  # !XLA101
+            loss.backward()
+            sgd.step()
+            sgd.zero_grad()
+main(DataLoader(torch.load("rows.pt"), batch_size=8, drop_last=True))
+""",
+    "what is kept is made once": """
+class Learner:
+    def __init__(self, net):
+        self.net = net.to(torch_xla.device())
+        self.sgd = torch.optim.SGD(net.parameters(), lr=0.1)
+    @functools.cached_property
+    def places(self):
+        return ((torch.arange(8, dtype=torch.float32) + 0.5) / 8).to(torch_xla.device())
+    @property
+    def others(self):
+        return ((torch.arange(8, dtype=torch.float32) + 0.5) / 8).to(torch_xla.device())  # !XLA604
+    def step(self, x):
+        loss = (self.net(x) * self.places + self.others).sum()
+        loss.backward()
+        self.sgd.step()
+        self.sgd.zero_grad()
+def main(loader):
+    learner = Learner(torch.nn.Linear(8, 8))
+    for x in pl.MpDeviceLoader(loader, torch_xla.device()):
+        learner.step(x)
+main(DataLoader(torch.load("rows.pt"), batch_size=8, drop_last=True))
+""",
+    "a loop over what a rare call gives": """
+class Figures:
+    def __init__(self):
+        self.losses = []
+    def compute(self):
+        return {"loss": torch.stack(self.losses).mean().item()}
+def main(loader):
+    device = torch_xla.device()
+    net = torch.nn.Linear(4, 4).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    figures = Figures()
+    seen = []
+    for turn, x in enumerate(pl.MpDeviceLoader(loader, device), 1):
+        loss = net(x).mean()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        figures.losses = [loss.detach()]
+        seen.append(loss.detach())
+        if turn % 1000 == 0:
+            torch_xla.sync()
+            for name, number in figures.compute().items():
+                print(name, number)
+            print(np.mean(seen))  # !XLA105
+main(DataLoader(torch.load("rows.pt"), batch_size=8, drop_last=True))
+""",
+    "a ring of as many rows": """
+class Window:
+    def __init__(self, device, size=64):
+        self.recent = torch.zeros(size, device=device)
+        self.pair = torch.zeros(2, device=device)
+        self.seen = 0
+    def keep(self, loss):
+        self.recent[self.seen % len(self.recent)] = loss  # !XLA205
+        self.pair[self.seen % len(self.pair)] = loss
+        self.seen += 1
+def main(loader):
+    device = torch_xla.device()
+    net = torch.nn.Linear(4, 4).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    window = Window(device)
+    for x in pl.MpDeviceLoader(loader, device):
+        loss = net(x).mean()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        window.keep(loss.detach())
+main(DataLoader(torch.load("rows.pt"), batch_size=8, drop_last=True))
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_people_write_it(name):
+    text = HEAD + PROGRAMS[name]
+    wanted = marks(text)
+    asked = {code for _, code in wanted} | {"XLA301", "XLA320"}
+    assert {(row, code) for row, code in found(text) if code in asked} == wanted
+
+
+def test_texts_are_padded_to_the_number_of_their_tokens():
+    text = (
+        HEAD
+        + """
+def pad(samples):
+    texts, labels = zip(*samples)
+    width = max(t.numel() for t in texts)
+    block = torch.zeros(len(texts), width, dtype=torch.long)
+    for row, text in enumerate(texts):
+        block[row, : text.numel()] = text
+    return block, torch.tensor(labels)
+def main(rows):
+    device = torch_xla.device()
+    net = torch.nn.Embedding(4, 4).to(device)
+    adam = torch.optim.Adam(net.parameters())
+    loader = DataLoader(rows, batch_size=8, collate_fn=pad, drop_last=True, num_workers=2)
+    for x, y in pl.MpDeviceLoader(loader, device):
+        loss = net(x).mean()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+main(torch.load("rows.pt"))
+"""
+    )
+    assert "XLA209" in codes(text)
+    assert "XLA209" not in codes(text.replace("max(t.numel() for t in texts)", "512"))
