@@ -198,6 +198,168 @@ def main(loader):
         window.keep(loss.detach())
 main(DataLoader(torch.load("rows.pt"), batch_size=8, drop_last=True))
 """,
+    "fields of a dataclass": """
+from dataclasses import dataclass, field
+@dataclass
+class State:
+    figures: dict = field(default_factory=dict)
+    losses: list = field(default_factory=list)
+    more: dict = field(default_factory=lambda: {})
+    text: str = field(default="")
+def run(index, rows):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 3).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=1)
+    state = State()
+    for x in pl.MpDeviceLoader(rows, device):
+        loss = net(x).mean()
+        loss.backward()
+        xm.optimizer_step(sgd)
+        sgd.zero_grad()
+        state.figures.update(loss=loss, lr=0.1)
+        state.losses.append(loss.detach())
+        state.more["loss"] = loss
+        xm.master_print(state.figures)  # !XLA103
+        xm.master_print(state.losses[-1])  # !XLA103
+        xm.master_print(state.more["loss"])  # !XLA103
+        xm.master_print(state.text)
+if __name__ == "__main__":
+    torch_xla.launch(run, args=(torch.load("rows.pt"),))
+""",
+    "two optimizers of one object": """
+from dataclasses import dataclass
+@dataclass
+class State:
+    net: torch.nn.Module
+    dense: torch.optim.Optimizer
+    table: torch.optim.Optimizer
+def train_step(state, x):
+    loss = state.net(x).mean()
+    state.dense.zero_grad()
+    state.table.zero_grad()
+    loss.backward()
+    xm.optimizer_step(state.dense)
+    state.table.step()  # !XLA302
+def run(index, rows):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 3).to(device)
+    first, last = torch.optim.Adam([net.weight]), torch.optim.SGD([net.bias], lr=1)
+    state = State(net, torch.optim.Adam([net.weight]), torch.optim.SGD([net.bias], lr=1))
+    for x in pl.MpDeviceLoader(rows, device):
+        train_step(state, x)
+if __name__ == "__main__":
+    torch_xla.launch(run, args=(torch.load("rows.pt"),))
+""",
+    "loaders side by side in a list": """
+def run(index, parts):
+    device = torch_xla.device()
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 3).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=1)
+    feeds = []
+    for part in parts:
+        loader = DataLoader(part, batch_size=8)  # !XLA203 XLA402
+        feeds.append(pl.MpDeviceLoader(loader, device))
+    for batches in zip(*feeds):
+        loss = sum(net(x).mean() for x in batches)
+        loss.backward()
+        xm.optimizer_step(sgd)
+        sgd.zero_grad()
+if __name__ == "__main__":
+    torch_xla.launch(run, args=(torch.load("rows.pt"),))
+""",
+    "a copy on the host": """
+import copy
+def drive(brain, env):
+    seen, over = env.reset(), False
+    while not over:
+        with torch.no_grad():
+            move = brain(torch.as_tensor(seen, dtype=torch.float32)).argmax().item()
+        seen, over = env.step(move)
+def drive_there(brain, env, device):
+    seen, over = env.reset(), False
+    while not over:
+        with torch.no_grad():
+            x = torch.as_tensor(seen, dtype=torch.float32).to(device)
+            move = brain(x).argmax().item()  # !XLA101
+        seen, over = env.step(move)
+def main(rows, env):
+    device = torch_xla.device()
+    net = torch.nn.Linear(4, 4).to(device)
+    brain = copy.deepcopy(net).cpu()
+    drive(brain, env)
+    drive(copy.deepcopy(net).to("cpu"), env)
+    drive_there(net, env, device)
+main(1, 2)
+""",
+    "places by the core's number": """
+import torch_xla.runtime as xr
+class Seat:
+    @functools.cached_property
+    def rank(self):
+        return xr.global_ordinal()
+def everyone(seat, figures, device):
+    rows = torch.zeros(8, 4, device=device)
+    rows[seat.rank] = figures  # !XLA421
+    return xm.all_reduce(xm.REDUCE_SUM, rows)
+def alone(seat, figures, device):
+    rows = torch.zeros(8, 4, device=device)
+    rows[seat.rank] = figures
+    return rows.sum()
+def run(index):
+    device = torch_xla.device()
+    seat = Seat()
+    everyone(seat, torch.ones(4, device=device), device)
+    alone(seat, torch.ones(4, device=device), device)
+if __name__ == "__main__":
+    torch_xla.launch(run)
+""",
+    "shares that come as parameters": """
+import torch_xla.runtime as xr
+from torch.utils.data import TensorDataset
+def share(path, rank, world):
+    raw = np.load(path)
+    return raw["x"][rank::world], raw["y"][rank::world]
+def train(columns, rows, device):
+    torch.manual_seed(0)
+    net = torch.nn.Linear(4, 4).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=1)
+    own, same = torch.from_numpy(columns[0]), torch.from_numpy(rows[0])
+    for (x,) in pl.MpDeviceLoader(DataLoader(TensorDataset(own), 8, drop_last=True), device):
+        net(x).sum().backward()
+        xm.optimizer_step(sgd)
+        sgd.zero_grad()
+    every = DataLoader(TensorDataset(same), 8, drop_last=True)  # !XLA402
+    for (x,) in pl.MpDeviceLoader(every, device):
+        net(x).sum().backward()
+        xm.optimizer_step(sgd)
+        sgd.zero_grad()
+def run(index):
+    columns = share("x.npz", xr.global_ordinal(), xr.world_size())
+    train(columns, np.load("y.npy"), torch_xla.device())
+if __name__ == "__main__":
+    torch_xla.launch(run)
+""",
+    "made on a GPU": """
+def smear(y, device="cuda"):  # !XLA706
+    return y + torch.full((3,), 0.1, device=device)
+def moved(y, device="cuda:0"):  # !XLA706
+    return y.to(device)
+def shown(y, device="cuda"):
+    print(device)
+    return y
+def run(rows):
+    device = torch_xla.device()
+    net = torch.nn.Linear(3, 3).to(device)
+    z = torch.tensor([1.0], device="cuda:0")  # !XLA706
+    head = torch.nn.Linear(3, 3, device="cuda")  # !XLA706
+    here = torch.zeros(3, device="cpu")
+    there = torch.zeros(3, device="cuda" if torch.cuda.is_available() else device)
+    return head(shown(moved(smear(net(rows)))) + smear(z, device) + here + there)
+run(torch.load("rows.pt"))
+""",
 }
 
 

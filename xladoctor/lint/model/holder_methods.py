@@ -62,9 +62,11 @@ class HolderMethods:
             self._flow.statements.assign(func.value, updated(receiver, arguments), frame)
             return NUMBER
         if name in {"append", "add", "appendleft", "extend", "insert", "update"} and arguments:
-            value = arguments[-1][1]
-            added = element_of(value) if name in {"extend", "update"} else value
-            self._flow.statements.put_into(func.value, added, frame)
+            # ``figures.update(loss=loss, lr=0.1)``: each of them
+            for key, value in arguments if name == "update" else arguments[-1:]:
+                whole = name in {"extend", "update"} and key is None
+                added = element_of(value) if whole else value
+                self._flow.statements.put_into(func.value, added, frame)
             return NUMBER
         if name == "items":
             return container(container(None, (NUMBER, element_of(receiver))))

@@ -22,6 +22,7 @@ from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
 from xladoctor.lint.model.elements import ASKS_ENVIRONMENT, of_environment
 from xladoctor.lint.model.hooks import is_library_model
 from xladoctor.lint.model.python_functions import FOLDS, PythonFunctions
+from xladoctor.lint.model.records import FIELD
 from xladoctor.lint.model.syntax import walk
 from xladoctor.lint.model.tensor_functions import TensorFunctions
 from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, likely
@@ -98,15 +99,17 @@ class LibraryCalls:
             return self._torch_xla(node, name, arguments)
         if name == "functools.partial" or name in know.TRANSFORMS:
             return _of_function(name, first, arguments)
-        if name == "torch.device":
-            return self._tensors.device(node, values)
         if name.startswith("torch."):
             return self._of_torch(node, name, arguments)
+        if name == FIELD:
+            return self._back.field(node, arguments)
         self._back.given_to(name, arguments)
         return self._library(node, name, values)
 
     def _of_torch(self, node: cst.Call, name: str, arguments: Arguments) -> Value:
         """What a function of torch gives that the library says nothing of."""
+        if name == "torch.device":
+            return self._tensors.device(node, [value for _, value in arguments])
         tensor = self._tensors.evaluate(node, arguments, made_here=False)
         asked = name.removeprefix("torch.") in know.ASKS_OF_TENSORS
         if asked and tensor.kind is Kind.UNKNOWN and self._flow.belief.believes():

@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.contained import element_of
 from xladoctor.lint.model.dotted import last_name
 from xladoctor.lint.model.iterators import asked_one_by_one, handed_on
 from xladoctor.lint.model.values import UNKNOWN, Kind
@@ -52,9 +53,12 @@ class LoopSources:
     def over_batches(self, node: LoopNode) -> bool:
         """Whether a loop goes over a loader, or over what is called like one."""
         over = self.over(node)
-        return over is not None and any(
-            self._flow.value(item).is_loader or know.LOADER_NAME.search(last_name(item))
-            for item in self._sources(over)
+        return over is not None and (
+            any(
+                self._flow.value(item).is_loader or know.LOADER_NAME.search(last_name(item))
+                for item in self._sources(over)
+            )
+            or any(value.is_loader for value in self._side_by_side(over))
         )
 
     def over_modules(self, node: LoopNode) -> bool:
@@ -85,6 +89,13 @@ class LoopSources:
                 if not named and not argument.star:
                     yield from self._sources(argument.value, depth)
 
+    def _side_by_side(self, node: cst.BaseExpression) -> Iterator[Value]:
+        """Each of ``feeds`` in ``zip(*feeds)``, where that is a list."""
+        for item in self._sources(node):
+            if isinstance(item, cst.Call) and self._names.resolve(item.func) == "builtins.zip":
+                starred = (one.value for one in item.args if one.star == "*")
+                yield from (element_of(self._flow.value(one)) for one in starred)
+
     def _passed_on(self, name: cst.Name) -> Iterator[cst.BaseExpression]:
         """``batches = enumerate(loader)``, ``with tqdm(loader) as batches``: what it is made of."""
         bindings = self._tree.bindings(name)
@@ -112,6 +123,7 @@ class LoopSources:
         if over is None:
             return UNKNOWN
         values = [self._flow.value(item) for item in self._sources(over)]
+        values += self._side_by_side(over)
         loaders = [value for value in values if value.is_loader]
         on_device = (value for value in loaders if value.kind is Kind.DEVICE_LOADER)
         return next(on_device, loaders[0] if loaders else values[0])

@@ -21,7 +21,7 @@ from xladoctor.lint.model.contained import (
     prepared,
     spread,
 )
-from xladoctor.lint.model.dotted import dotted_text, last_name, string
+from xladoctor.lint.model.dotted import dotted_text, last_name, string, text_of
 from xladoctor.lint.model.helpers import listed
 from xladoctor.lint.model.holder_methods import HolderMethods
 from xladoctor.lint.model.indexed import as_container
@@ -348,7 +348,7 @@ class MethodEvaluator:
             receiver = Value(Kind.MODEL, origin=node)
         if receiver.kind in {Kind.MODEL, Kind.LOSS}:
             if device is None or device.kind is not Kind.DEVICE:
-                return receiver
+                return self._brought_back(node, func, receiver, frame)
             moved = receiver.but(on_device=True)
             self._flow.memory.place(moved)
             text = dotted_text(func.value)
@@ -366,6 +366,18 @@ class MethodEvaluator:
         if tensor is not None:
             return on_device(tensor, node, local=receiver.local)
         return self._tensors.to_literal(node, UNKNOWN) if name == "to" else UNKNOWN
+
+    def _brought_back(
+        self, node: cst.Call, func: cst.Attribute, model: Value, frame: Frame
+    ) -> Value:
+        """``copy.deepcopy(net).cpu()``, ``net.to("cpu")``: on the host from here on."""
+        to_host = func.attr.value == "cpu" or any(text_of(x.value) == "cpu" for x in node.args)
+        if not to_host or not model.on_device:
+            return model
+        back = model.but(on_device=False)
+        if type(func.value) is cst.Name and func.value.value in frame.env:
+            frame.env[func.value.value] = back
+        return back
 
     def _kept_moved(self, node: cst.Attribute, moved: Value, frame: Frame) -> None:
         """``self.net.to(device)`` in one method: it is there in all others too."""

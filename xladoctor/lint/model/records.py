@@ -22,6 +22,8 @@ HOLDERS = frozenset(
         "munch.Munch", "box.Box", "ml_collections.ConfigDict", "collections.namedtuple",
     ]
 )  # fmt: skip
+#: What says how a field of a dataclass begins.
+FIELD = "dataclasses.field"
 _DEPTH = 4
 
 

@@ -24,6 +24,8 @@ _NUMBERS = frozenset({"index", "idx"})
 _SHOWS = frozenset({"builtins.print", "torch_xla.core.xla_model.master_print"})
 _LOGS = frozenset({"debug", "info", "warning"})
 _DEVICES = frozenset({"torch_xla.core.xla_model.xla_device", "torch_xla.device"})
+#: What makes tensors of samples.
+_AS_TENSORS = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
 #: How many assignments before a loader its samples may be shared out.
 _DEEP = 3
 
@@ -55,19 +57,35 @@ def _made_of(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.CSTN
         parts = [part for node in last for part in walk(node)]
         names = [part for part in parts if isinstance(part, cst.Name | cst.Attribute)]
         made: list[cst.CSTNode] = [one for name in names for one in model.assigned_to(name)]
-        made += [one for node in last for one in _handed(model, node)]
+        made += [one for node in last for one in model.made_of(node) if one is not None]
+        made += [
+            one for node in last for name in _taken(model, node) for one in _handed(model, name)
+        ]
         last = [node for node in dict.fromkeys(made) if node not in seen]
         seen.update(dict.fromkeys(last))
     yield from seen
 
 
-def _handed(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What a name alone is: part of what a call gives, or what callers give its function."""
-    given = [*model.made_of(node)]
-    if isinstance(node, cst.Name) and model.is_parameter(node):
-        function = model.with_parameter(node)
-        if function is not None:
-            given += [call.given_to(function, node.value) for call in model.callers(function)]
+def _taken(model: FileModel, node: cst.CSTNode) -> Iterator[cst.Name]:
+    """``columns`` of ``columns``, ``columns[0]``, ``torch.from_numpy(columns[0])``, a tuple."""
+    if isinstance(node, cst.Name):
+        yield node
+    elif isinstance(node, cst.Subscript):
+        yield from _taken(model, node.value)
+    elif isinstance(node, cst.Tuple):
+        for element in node.elements:
+            yield from _taken(model, element.value)
+    elif isinstance(node, cst.Call) and model.name(node.func) in _AS_TENSORS:
+        for argument in node.args[:1]:
+            yield from _taken(model, argument.value)
+
+
+def _handed(model: FileModel, name: cst.Name) -> Iterator[cst.CSTNode]:
+    """What callers give a function for a parameter."""
+    function = model.with_parameter(name) if model.is_parameter(name) else None
+    if function is None:
+        return
+    given = (call.given_to(function, name.value) for call in model.callers(function))
     yield from (one for one in given if one is not None)
 
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind
+from xladoctor.lint.model import Kind, walk
+from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._core_made import core_made
-from xladoctor.lint.rules._exact import indices
+from xladoctor.lint.rules._exact import in_order, indices
 from xladoctor.lint.rules._graph_constants import graph_constants
 from xladoctor.lint.rules._parted import is_parted
 from xladoctor.lint.rules._pending import waits_in_graph
@@ -35,7 +36,11 @@ def different_graphs(model: FileModel) -> Iterator[Problem]:
         number = next((x for x in _constants(model, node) if _is_core_number(model, x)), None)
         if number is None:
             continue
-        place = _beside_collective(model, node) or _in_loop(model, node)
+        place = (
+            _beside_collective(model, node)
+            or _in_loop(model, node)
+            or _before_collective(model, node)
+        )
         if place is None:
             continue
         yield model.problem(
@@ -93,6 +98,27 @@ def _beside_collective(model: FileModel, node: cst.CSTNode) -> Place | None:
         return None
     inside = (call for call in model.calls_in(function.node) if waits_in_graph(model, call))
     return next((model.place(call.node, "beside this collective") for call in inside), None)
+
+
+def _before_collective(model: FileModel, node: cst.CSTNode) -> Place | None:
+    """The collective that is given the tensor: ``rows[rank] = x``, ``xm.all_reduce("sum", rows)``.
+
+    Each of them is in the graph, however seldom it runs.
+    """
+    function = model.function_of(node)
+    held = node.value if isinstance(node, cst.Subscript) else None
+    if function is None or not isinstance(held, cst.Name) or not model.is_xla:
+        return None
+    for call in model.calls_of(function):
+        given = [part for argument in call.node.args for part in walk(argument.value)]
+        if (
+            any(is_name(part, held.value) for part in given)
+            and waits_in_graph(model, call)
+            and in_order(model, node, call.node)
+            and model.on_every_core(call.node) is not None
+        ):
+            return model.place(call.node, "the collective that it is given to")
+    return None
 
 
 def _is_core_number(model: FileModel, node: cst.BaseExpression) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.library import Returns
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cuda import runs_with_xla
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Problem
 
 
+#: What is made on a device that it is told.
+_MADE = frozenset({Returns.NEW_TENSOR, Returns.BESIDE, Returns.MODEL, Returns.PARAMETER})
+
+
 @rule("XLA706")
 def cuda_placement(model: FileModel) -> Iterator[Problem]:
     """Find ``.cuda()``, ``.to("cuda")``, ``.to(0)`` and ``torch.device("cuda")`` unguarded."""
@@ -27,6 +32,10 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
         if not _to_cuda(model, call) or not runs_with_xla(model, call.node):
             continue
         if any(isinstance(node, cst.IfExp) for node in around(model, call.node)):
+            continue
+        asked = _asked(call)
+        if asked is not None and not _is_cuda(model, asked):
+            yield from _by_default(model, call, asked)
             continue
         if call.name == "torch.device" and _is_compared(model, call.node):
             continue
@@ -38,6 +47,41 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
             suggestion="device = torch_xla.device(), and .to(device)",
             fix=_fix(model, call),
         )
+
+
+def _by_default(model: FileModel, call: CallSite, asked: cst.BaseExpression) -> Iterator[Problem]:
+    """``def smooth(y, device="cuda"): torch.full((3,), 0.1, device=device)``, called without."""
+    function, given = call.function, _default(model, call, asked)
+    if function is None or given is None or not isinstance(asked, cst.Name):
+        return
+    without = [
+        one
+        for one in model.callers(function)
+        if not one.has_star and one.given_to(function, asked.value) is None
+    ]
+    if without:
+        yield model.problem(
+            given,
+            "a call takes this default, and a machine with XLA devices has no CUDA device as a "
+            "rule: this raises RuntimeError",
+            suggestion="no default, or that of what the function is given: device=y.device",
+            related=[
+                model.place(call.node, "asks for it"),
+                model.place(without[0].node, "called here"),
+            ],
+        )
+
+
+def _default(
+    model: FileModel, call: CallSite, asked: cst.BaseExpression
+) -> cst.BaseExpression | None:
+    """The default of a parameter of the function around, if that is a text that names a GPU."""
+    if not isinstance(asked, cst.Name) or call.function is None:
+        return None
+    default = call.function.default(asked.value)
+    bound = model.bindings(asked.value, asked)
+    own = len(bound) == 1 and bound[0].kind == "param"
+    return default if own and _is_cuda_text(model, default) else None
 
 
 def _is_compared(model: FileModel, node: cst.CSTNode) -> bool:
@@ -60,17 +104,38 @@ def _is_unused_default(model: FileModel, node: cst.CSTNode) -> bool:
 def _to_cuda(model: FileModel, call: CallSite) -> bool:
     if call.name == "torch.device":
         return _is_cuda(model, call.argument(0, "type"))
+    asked = _asked(call)
+    if asked is not None and _default(model, call, asked) is not None:
+        return _is_told(model, call)
     if call.name is not None:
-        return False
+        return _is_told(model, call) and _is_cuda_text(model, asked)
     if call.method == "cuda":
         return call.receiver is not None and not call.has_star and len(call.node.args) <= 1
     return call.method == "to" and _is_cuda(model, call.argument(0, "device"))
+
+
+def _asked(call: CallSite) -> cst.BaseExpression | None:
+    """Where something is put, or made."""
+    if call.name is None:
+        return call.argument(0, "device") if call.method == "to" else None
+    return call.keywords.get("device") if call.name != "torch.device" else None
+
+
+def _is_told(model: FileModel, call: CallSite) -> bool:
+    """``x.to(device)``, ``torch.zeros(8, device=device)``, ``nn.Linear(8, 8, device=device)``."""
+    if call.name is None or call.name == "torch.Generator":
+        return True
+    return model.library.returns(call.name) in _MADE
 
 
 def _is_cuda(model: FileModel, node: cst.BaseExpression | None) -> bool:
     """``"cuda"``, ``"cuda:1"`` and ``1``: a number is that of a GPU (torch 2.9, measured)."""
     if isinstance(node, cst.Integer):
         return True
+    return _is_cuda_text(model, node)
+
+
+def _is_cuda_text(model: FileModel, node: cst.BaseExpression | None) -> bool:
     text = model.literal(node) if isinstance(node, cst.SimpleString) else None
     return isinstance(text, str) and (text == "cuda" or text.startswith("cuda:"))
 
@@ -90,6 +155,6 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
             return None
         edit = model.replace(call.node, f"{model.tree.text(call.receiver).strip()}.to({device})")
     else:
-        argument = call.argument(0, "device")
+        argument = call.keywords.get("device") or call.argument(0, "device")
         edit = model.replace(argument, device) if argument is not None else None
     return model.fix("Put it on the XLA device", edit, written[1], safe=False)

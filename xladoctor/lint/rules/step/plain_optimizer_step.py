@@ -178,9 +178,26 @@ def _is_other(model: FileModel, reducing: CallSite, step: CallSite) -> bool:
     given = reducing.argument(0, "optimizer")
     if given is None or step.receiver is None or same_name(given, step.receiver):
         return False
+    if _are_two(model, given, step.receiver):
+        return True
     one, other = sources(model, given), sources(model, step.receiver)
     made = one and other and all(isinstance(node, cst.Call) for node in (*one, *other))
     return bool(made) and not any(node in (other or ()) for node in one or ())
+
+
+def _are_two(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
+    """Whether two calls have made what two attributes hold: ``state.dense``, ``state.table``."""
+    if not isinstance(one, cst.Attribute) or not isinstance(other, cst.Attribute):
+        return False
+    if not same_name(one.value, other.value):
+        return False
+    made = [model.value(node).origin for node in (one, other)]
+    kinds = {model.value(node).kind for node in (one, other)}
+    return (
+        kinds == {Kind.OPTIMIZER}
+        and all(isinstance(x, cst.Call) for x in made)
+        and (made[0] is not made[1])
+    )
 
 
 def _twice(model: FileModel) -> Iterator[Problem]:
