@@ -360,6 +360,24 @@ def run(rows):
     return head(shown(moved(smear(net(rows)))) + smear(z, device) + here + there)
 run(torch.load("rows.pt"))
 """,
+    "batches that a generator makes anew": """
+def on_device(loader):
+    for batch in there(loader):
+        yield tuple(batch)
+def there(loader):
+    return pl.ParallelLoader(loader, [DEVICE]).per_device_loader(DEVICE)
+def main(rows, tqdm):
+    global DEVICE
+    DEVICE = torch_xla.device()
+    net = torch.nn.Linear(3, 3).to(DEVICE)
+    loader = DataLoader(rows, 8, drop_last=True)
+    bar = tqdm(on_device(loader))
+    for batch in bar:
+        net(batch).sum().backward()
+    for batch in loader:
+        net(batch).sum().backward()  # !XLA504
+main(1, 2)
+""",
 }
 
 
@@ -397,3 +415,29 @@ main(torch.load("rows.pt"))
     )
     assert "XLA209" in codes(text)
     assert "XLA209" not in codes(text.replace("max(t.numel() for t in texts)", "512"))
+
+
+@pytest.mark.parametrize(
+    ("given", "drawn"),
+    [("", True), (", tp_degree=1", True), (", tp_degree=8", False), (", tp_degree=args.tp", False)],
+)
+def test_shards_of_one_model_draw_alike_on_purpose(given, drawn):
+    text = (
+        HEAD
+        + f"""
+from neuron_wrapper import build
+def run(index, rows, args):
+    device = torch_xla.device()
+    net = build(args.path, device{given})
+    sgd = torch.optim.SGD(net.parameters(), lr=1)
+    for x in pl.MpDeviceLoader(rows, device):
+        noise = torch.randn(8, 4, device=device)
+        loss = net(x + noise).mean()
+        loss.backward()
+        xm.optimizer_step(sgd)
+        sgd.zero_grad()
+if __name__ == "__main__":
+    torch_xla.launch(run, args=(torch.load("rows.pt"), None))
+"""
+    )
+    assert ("XLA434" in codes(text)) is drawn

@@ -30,6 +30,10 @@ _DIVIDES = {
 }
 
 
+#: By what a class that nobody has read is told over how many cores its parts are divided.
+_SIZES = frozenset({"tp_degree", "tensor_parallel_size", "tensor_model_parallel_size"})
+
+
 def divided(model: FileModel) -> CallSite | None:
     """What divides the model of a program over several cores, if anything does.
 
@@ -44,4 +48,9 @@ def _divisions(model: FileModel) -> Iterator[CallSite]:
         for call in part.calls(*_DIVIDES):
             given = [call.argument(*size) for size in _DIVIDES[call.name or ""]]
             if any(size is not None and part.literal(size) != 1 for size in given):
+                yield call
+        for call in part.calls() if part.is_xla else ():
+            sizes = [call.keywords[name] for name in _SIZES & {*call.keywords}]
+            unread = call.name not in _DIVIDES and call.target is None
+            if unread and any(part.literal(size) != 1 for size in sizes):
                 yield call

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Kind, LoopKind, OnXla, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules._reads import not_here, snippet
+from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,8 @@ def unmoved(model: FileModel) -> Iterator[Problem]:
             continue
         if not isinstance(loop.node, cst.For) or _moves_in(model, loop.node):
             continue
+        if loop.over is not None and _is_made_anew(model, loop.over):
+            continue
         found = next(_given(model, loop, loop.node), None)
         if found is not None:
             call, batch = found
@@ -43,6 +46,14 @@ def unmoved(model: FileModel) -> Iterator[Problem]:
                 "batch.to(device)",
                 related=[model.place(loop.node, "a plain loader")],
             )
+
+
+def _is_made_anew(model: FileModel, over: cst.BaseExpression) -> bool:
+    """Whether a function of the program stands between: ``tqdm(on_device(loader))``."""
+    return any(
+        isinstance(one, cst.Call) and isinstance(model.call(one).target, Function)
+        for one in gone_over(model, over)
+    )
 
 
 def _given(
