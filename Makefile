@@ -95,6 +95,10 @@ accuracy-unseen: $(VENV)/.installed-dev  ## the labelled sets of docs/accuracy.m
 accuracy-rewritten: $(VENV)/.installed-dev  ## the same files in other spellings: what comes and goes, writes the table (after accuracy-unseen)
 	$(BIN)/python -m tests.accuracy.rewritten --write
 
+.PHONY: accuracy-written
+accuracy-written: $(VENV)/.installed-dev  ## programs that were written to hold known faults: what is found of them, writes the table
+	$(BIN)/python -m tests.accuracy.written --write
+
 .PHONY: accuracy-tutorials
 accuracy-tutorials: $(VENV)/.installed-dev  ## what the fixes make of public programs of 2019-2021: FILES=folder
 	PYTHONPATH=. $(BIN)/python tests/accuracy/tutorials.py --files $(FILES)
