@@ -378,6 +378,48 @@ def main(rows, tqdm):
         net(batch).sum().backward()  # !XLA504
 main(1, 2)
 """,
+    "settings of loaders that are handed on": """
+import torch_xla.runtime as xr
+from PIL import Image
+from torch.utils.data import Dataset, DistributedSampler
+class Pictures(Dataset):
+    def __init__(self, names):
+        self.names = names
+    def __len__(self):
+        return len(self.names)
+    def __getitem__(self, at):
+        return torch.from_numpy(np.asarray(Image.open(self.names[at]).convert("RGB")))
+def batches(rows, size, device, **more):
+    shares = dict(num_replicas=xr.world_size(), rank=xr.global_ordinal())
+    sampler = DistributedSampler(rows, shuffle=more.pop("shuffle", True), **shares)
+    return pl.MpDeviceLoader(DataLoader(rows, batch_size=size, sampler=sampler, **more), device)
+def fit(net, sgd, train, epochs):
+    for epoch in range(epochs):
+        for x in train:
+            sgd.zero_grad()
+            loss = net(x.float()).mean()
+            loss.backward()
+            xm.optimizer_step(sgd)
+def judge(net, held):
+    net.eval()
+    with torch.no_grad():
+        return sum(net(x.float()).mean() for x in held)
+def work(index, names):
+    torch.manual_seed(0)
+    device = torch_xla.device()
+    net = torch.nn.Linear(3, 3).to(device)
+    sgd = torch.optim.SGD(net.parameters(), lr=1)
+    first = batches(Pictures(names), 8, device, drop_last=True)  # !XLA606
+    fit(net, sgd, first, 1)
+    second = batches(Pictures(names), 8, device, num_workers=6)  # !XLA203
+    fit(net, sgd, second, 9)
+    third = batches(Pictures(names), 8, device, num_workers=6, drop_last=True)
+    fit(net, sgd, third, 9)
+    held = batches(Pictures(names), 8, device, num_workers=6, shuffle=False)
+    judge(net, held)
+if __name__ == "__main__":
+    xmp.spawn(work, args=(["a.png"],))
+""",
 }
 
 

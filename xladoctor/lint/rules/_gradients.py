@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Function
+from xladoctor.lint.model.iterators import is_manager
 from xladoctor.lint.model.without_gradients import NO_GRAD
 
 if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel
-
-_MANAGER = "contextlib.contextmanager"
 
 
 def in_no_grad(model: FileModel, node: cst.CSTNode) -> bool:
@@ -35,6 +34,6 @@ def _is_no_grad(model: FileModel, node: cst.BaseExpression) -> bool:
         return call.name in NO_GRAD
     # ``with evaluating(net):`` of a function that yields under ``with torch.no_grad():``
     home = model.file_with(call.target.node)
-    return any(home.name(one) == _MANAGER for one in call.target.decorators) and any(
+    return is_manager(home.names, call.target) and any(
         in_no_grad(home, one) for one in home.within(call.target.node, cst.Yield)
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._checkpointing import meant_for_xla
+from xladoctor.lint.rules._forwarded import forwarded
 from xladoctor.lint.rules._given import all_given, argument, given
 from xladoctor.lint.rules._handed_over import is_trainer
 from xladoctor.lint.rules._loaders import DATA_LOADER, training_loop
@@ -48,6 +49,7 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
                 suggestion=_advice(model, call),
                 related=[model.place(*work), loop_place(model, loop)],
             )
+    yield from _forwarded(model)
     yield from _of_trainers(model)
     for function in _item_methods(model):
         for call in model.calls_of(function):
@@ -58,6 +60,23 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
                     "becomes slower than the device",
                     suggestion="do it once, in __init__, and keep the result",
                 )
+
+
+def _forwarded(model: FileModel) -> Iterator[Problem]:
+    """``batches(rows, drop_last=True)``, of which ``DataLoader(rows, 8, **more)`` is made."""
+    for one in forwarded(model):
+        workers = one.made.argument(5, "num_workers") or one.settings.get("num_workers")
+        work = costs(model, one.dataset) if one.dataset is not None else None
+        if work is None or is_augmented(work):
+            continue
+        if workers is None or {*settled(model, workers)} == {0}:
+            yield model.problem(
+                one.call.node,
+                f"without num_workers the process that feeds the device {DOES[work[1]]} itself, "
+                "one after the other: the device waits for it",
+                suggestion="give num_workers=4, persistent_workers=True, which are handed on",
+                related=[model.place(*work), loop_place(model, one.loop)],
+            )
 
 
 def _work(model: FileModel, loader: CallSite) -> Work | None:

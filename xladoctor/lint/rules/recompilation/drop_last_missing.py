@@ -16,6 +16,7 @@ from xladoctor.lint.rules._cores import differs
 from xladoctor.lint.rules._dataset_sizes import divides, drops_itself
 from xladoctor.lint.rules._endless import cut_to_batches, endless
 from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._forwarded import forwarded
 from xladoctor.lint.rules._given import all_given, given
 from xladoctor.lint.rules._handed_over import is_accelerator
 from xladoctor.lint.rules._loaders import (
@@ -66,6 +67,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             "is compiled a second time",
             suggestion="give partial=False",
         )
+    yield from _forwarded(model)
     for call in model.calls(DATA_LOADER):
         if not _keeps_short_batch(model, call):
             continue
@@ -99,6 +101,29 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
             suggestion="give drop_last=True",
             related=related,
             fix=_fix(model, call) if batches is None else None,
+        )
+
+
+def _forwarded(model: FileModel) -> Iterator[Problem]:
+    """``batches(rows, num_workers=4)``, of which ``DataLoader(rows, 8, **more)`` makes a loader."""
+    for one in forwarded(model):
+        batch = one.made.argument(1, "batch_size") or one.settings.get("batch_size")
+        drop = one.made.argument(8, "drop_last") or one.settings.get("drop_last")
+        if batch is None or constant(model, batch) in (1, None) or "batch_sampler" in one.settings:
+            continue
+        if drop is not None and model.literal(drop) is not False:
+            continue
+        if divides(model, one.made) or endless(model, one.made) or drops_itself(model, one.made):
+            continue
+        yield model.problem(
+            one.call.node,
+            "the last batch of an epoch may be smaller: a new shape, so the whole step is compiled "
+            "a second time",
+            suggestion="give drop_last=True, which is handed on",
+            related=[
+                model.place(one.made.node, "the loader"),
+                model.place(one.loop.node, "the step loop over it"),
+            ],
         )
 
 
