@@ -10,10 +10,19 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from tests.accuracy.mutation.trees import Replaced, first_after_imports, stored_in
+from tests.accuracy.mutation.lines import (
+    bind,
+    calls_one_of,
+    each_line,
+    numbered,
+    put_first,
+    put_import,
+)
+from tests.accuracy.mutation.restructured import bound_elsewhere
+from tests.accuracy.mutation.trees import Replaced, stored_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _FRAMES = (ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.NamedExpr, ast.Delete)
@@ -39,11 +48,9 @@ def results_in_dict(tree: ast.Module) -> int:
         names -= _bound_otherwise(function)
         if not names:
             continue
-        places = {
-            name: ast.Subscript(ast.Name("kept"), ast.Constant(name)) for name in sorted(names)
-        }
-        function.body = [_InPlaces(places).visit(line) for line in function.body]
-        _put_first(function, ast.parse("kept = {}").body)
+        places = _in_places("kept", names)
+        function.body = [places.visit(line) for line in function.body]
+        put_first(function, ast.parse("kept = {}").body)
         count += 1
     return count
 
@@ -53,7 +60,7 @@ def batches_in_dict(tree: ast.Module) -> int:
     count = 0
     for loop in [node for node in ast.walk(tree) if isinstance(node, ast.For)]:
         target = loop.target
-        if isinstance(target, ast.Tuple) and _calls(loop.iter, "enumerate"):
+        if isinstance(target, ast.Tuple) and calls_one_of(loop.iter, "enumerate"):
             target = target.elts[-1]
         if not isinstance(target, ast.Tuple):
             continue
@@ -62,64 +69,49 @@ def batches_in_dict(tree: ast.Module) -> int:
         bound = {one.arg for one in ast.walk(block) if isinstance(one, ast.arg)}
         if len(names) < len(target.elts) or {*names} & (stored_in(block) | bound):
             continue
-        held: dict[str, ast.expr] = {
-            name: ast.Subscript(ast.Name("batch_held"), ast.Constant(name)) for name in names
-        }
         if any(isinstance(node, (*_FRAMES, ast.Delete)) for node in ast.walk(block)):
             continue
-        lines = [_InPlaces(held).visit(line) for line in loop.body]
+        places = _in_places("batch_held", names)
+        lines = [places.visit(line) for line in loop.body]
         made = ast.Dict([ast.Constant(name) for name in names], [ast.Name(name) for name in names])
-        loop.body = [ast.Assign([ast.Name("batch_held", ast.Store())], made), *lines]
+        loop.body = [bind("batch_held", made), *lines]
         count += 1
     return count
 
 
 def loops_over_generators(tree: ast.Module) -> int:
     """``for x in y:``: over a function inside that yields each of ``y``."""
-    count = 0
-    for block in _blocks(tree):
-        lines: list[ast.stmt] = []
-        for line in block:
-            if (
-                isinstance(line, ast.For)
-                and not _calls(line.iter, *_COUNTS)
-                and not any(isinstance(node, _FRAMES) for node in ast.walk(line.iter))
-            ):
-                count += 1
-                name = f"drawn_{count}"
-                made = ast.parse(f"def {name}():\n    for one in over:\n        yield one")
-                lines.append(Replaced({"over": line.iter}).visit(made.body[0]))
-                line.iter = ast.Call(ast.Name(name), [], [])
-            lines.append(line)
-        block[:] = lines
-    return count
+    names = numbered("drawn")
+
+    def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
+        if not isinstance(line, ast.For) or calls_one_of(line.iter, *_COUNTS):
+            return None
+        if any(isinstance(node, _FRAMES) for node in ast.walk(line.iter)):
+            return None
+        name = next(names)
+        made = ast.parse(f"def {name}():\n    for one in over:\n        yield one").body[0]
+        drawn = Replaced({"over": line.iter}).visit(made)
+        line.iter = ast.Call(ast.Name(name), [], [])
+        return [drawn, line]
+
+    return each_line(tree, rewrite)
 
 
 def loops_with_next(tree: ast.Module) -> int:
     """``for x in y:``: ``x = next(turns)`` in a ``while`` that ends with the iterator."""
-    count = 0
-    for block in _blocks(tree):
-        lines: list[ast.stmt] = []
-        for line in block:
-            if not isinstance(line, ast.For) or line.orelse or _calls(line.iter, *_COUNTS):
-                lines.append(line)
-                continue
-            count += 1
-            name = f"turns_{count}"
-            drawn = ast.parse(
-                f"while True:\n    try:\n        x = next({name})\n    except StopIteration:\n"
-                "        break"
-            ).body[0]
-            assert isinstance(drawn, ast.While)
-            tried = drawn.body[0]
-            assert isinstance(tried, ast.Try)
-            assert isinstance(tried.body[0], ast.Assign)
-            tried.body[0].targets = [line.target]
-            drawn.body += line.body
-            iterator = ast.Call(ast.Name("iter"), [line.iter], [])
-            lines += [ast.Assign([ast.Name(name, ast.Store())], iterator), drawn]
-        block[:] = lines
-    return count
+    names = numbered("turns")
+
+    def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
+        if not isinstance(line, ast.For) or line.orelse or calls_one_of(line.iter, *_COUNTS):
+            return None
+        name = next(names)
+        ends = ast.ExceptHandler(ast.Name("StopIteration"), None, [ast.Break()])
+        turn = ast.Call(ast.Name("next"), [ast.Name(name)], [])
+        drawn = ast.Try([ast.Assign([line.target], turn)], [ends], [], [])
+        made = bind(name, ast.Call(ast.Name("iter"), [line.iter], []))
+        return [made, ast.While(ast.Constant(True), [drawn, *line.body], [])]
+
+    return each_line(tree, rewrite)
 
 
 def functions_decorated(tree: ast.Module) -> int:
@@ -131,38 +123,28 @@ def functions_decorated(tree: ast.Module) -> int:
             function.decorator_list = [ast.Name("watched")]
             count += 1
     if count:
-        at = first_after_imports(tree)
-        tree.body[at:at] = ast.parse("import functools\n" + _WRAPS).body
+        put_import(tree, f"import functools\n{_WRAPS}")
     return count
 
 
 def calls_bound_first(tree: ast.Module) -> int:
     """``f(a, b)`` of a function of the module: ``bound = partial(f, a)``, then ``bound(b)``."""
     own = {line.name for line in tree.body if isinstance(line, ast.FunctionDef)}
-    count = 0
-    for block in _blocks(tree):
-        lines: list[ast.stmt] = []
-        for line in block:
-            call = getattr(line, "value", None)
-            if (
-                isinstance(line, (ast.Assign, ast.Expr, ast.Return))
-                and isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Name)
-                and call.func.id in own
-                and len(call.args) > 1
-                and not any(isinstance(node, (*_FRAMES, ast.Starred)) for node in ast.walk(line))
-            ):
-                count += 1
-                name = f"bound_{count}"
-                first = [call.func, call.args.pop(0)]
-                call.func = ast.Name(name)
-                made = ast.Call(ast.Name("bound_to"), first, [])
-                lines.append(ast.Assign([ast.Name(name, ast.Store())], made))
-            lines.append(line)
-        block[:] = lines
+    names = numbered("bound")
+
+    def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
+        call = line.value if isinstance(line, (ast.Assign, ast.Expr, ast.Return)) else None
+        if not isinstance(call, ast.Call) or not calls_one_of(call, *own) or len(call.args) < 2:
+            return None
+        if any(isinstance(node, (*_FRAMES, ast.Starred)) for node in ast.walk(line)):
+            return None
+        made = ast.Call(ast.Name("bound_to"), [call.func, call.args.pop(0)], [])
+        call.func = ast.Name(name := next(names))
+        return [bind(name, made), line]
+
+    count = each_line(tree, rewrite)
     if count:
-        at = first_after_imports(tree)
-        tree.body[at:at] = ast.parse("from functools import partial as bound_to").body
+        put_import(tree, "from functools import partial as bound_to")
     return count
 
 
@@ -187,15 +169,9 @@ def classes_inherited(tree: ast.Module) -> int:
     return count
 
 
-class _InPlaces(ast.NodeTransformer):
+def _in_places(holder: str, names: Iterable[str]) -> Replaced:
     """Names replaced by places in a dictionary."""
-
-    def __init__(self, places: dict[str, ast.Subscript]) -> None:
-        self._places = places
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        place = self._places.get(node.id)
-        return node if place is None else ast.Subscript(place.value, place.slice, node.ctx)
+    return Replaced({name: ast.Subscript(ast.Name(holder), ast.Constant(name)) for name in names})
 
 
 def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
@@ -218,38 +194,12 @@ def _assigned_in(line: ast.stmt) -> set[str]:
 
 
 def _bound_otherwise(function: ast.FunctionDef) -> set[str]:
-    """Names that anything but assignments binds: parameters, loops, imports, ``with``."""
-    bound = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
-    for node in (one for line in function.body for one in ast.walk(line)):
-        if isinstance(node, (ast.For, ast.comprehension)):
-            bound |= stored_in(node.target)
-        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
-            bound |= stored_in(node.optional_vars)
-        elif isinstance(node, ast.ExceptHandler) and node.name:
-            bound.add(node.name)
-        elif isinstance(node, ast.alias):
-            bound.add((node.asname or node.name).partition(".")[0])
-        elif isinstance(node, ast.AnnAssign):
-            bound |= stored_in(node.target)
-    return bound
-
-
-def _blocks(tree: ast.Module) -> list[list[ast.stmt]]:
-    return [
-        block
-        for node in ast.walk(tree)
-        if not isinstance(node, ast.ClassDef)
-        for field in ("body", "orelse", "finalbody")
-        if isinstance(block := getattr(node, field, None), list) and block
-    ]
-
-
-def _put_first(function: ast.FunctionDef, lines: list[ast.stmt]) -> None:
-    first = function.body[0]
-    told = int(isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant))
-    function.body[told:told] = lines
-
-
-def _calls(node: ast.AST, *names: str) -> bool:
-    called = node.func if isinstance(node, ast.Call) else None
-    return isinstance(called, ast.Name) and called.id in names
+    """Names that anything but assignments without a type binds, the parameters too."""
+    typed = {
+        name
+        for node in ast.walk(function)
+        if isinstance(node, ast.AnnAssign)
+        for name in stored_in(node.target)
+    }
+    given = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+    return given | typed | bound_elsewhere(function)

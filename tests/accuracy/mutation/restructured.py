@@ -11,7 +11,7 @@ import ast
 import copy
 from typing import TYPE_CHECKING
 
-from tests.accuracy.mutation.trees import stored_in
+from tests.accuracy.mutation.trees import Replaced, stored_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +53,7 @@ def _can_be_object(function: ast.FunctionDef) -> bool:
 def _as_object(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     name = "".join(part.title() for part in function.name.split("_")) + "Run"
     given = [*_parameters(function.args)]
-    kept = {*given, *_assigned_once(function)} - _bound_elsewhere(function)
+    kept = {*given, *_assigned_once(function)} - bound_elsewhere(function)
     arguments = copy.deepcopy(function.args)
     arguments.args = [ast.arg("self"), *arguments.args]
     if function.args.posonlyargs:
@@ -62,7 +62,8 @@ def _as_object(function: ast.FunctionDef) -> Iterator[ast.stmt]:
     of_self = [_attribute(one) for one in given]
     stores = [ast.Assign([ast.Attribute(ast.Name("self"), one, ast.Store())], ast.Name(one))
               for one in given]  # fmt: skip
-    run = [_Kept(kept).visit(line) for line in function.body]
+    own = Replaced({name: _attribute(name) for name in kept})
+    run = [own.visit(line) for line in function.body]
     first = [ast.Assign([ast.Name(one, ast.Store())], value)
              for one, value in zip(given, of_self, strict=True) if one not in kept]  # fmt: skip
     alone = ast.arguments([], [ast.arg("self")], None, [], [], None, [])
@@ -114,7 +115,7 @@ def _assigned_in(node: ast.AST) -> Iterator[str]:
         yield from _assigned_in(child)
 
 
-def _bound_elsewhere(function: ast.FunctionDef) -> set[str]:
+def bound_elsewhere(function: ast.FunctionDef) -> set[str]:
     """Names that are bound in ways that attributes cannot be, or by functions inside."""
     bound: set[str] = set()
     for node in (one for line in function.body for one in ast.walk(line)):
@@ -135,15 +136,3 @@ def _bound_elsewhere(function: ast.FunctionDef) -> set[str]:
 
 def _attribute(name: str) -> ast.Attribute:
     return ast.Attribute(ast.Name("self"), name, ast.Load())
-
-
-class _Kept(ast.NodeTransformer):
-    """Puts ``self.`` before the names that the object keeps."""
-
-    def __init__(self, kept: set[str]) -> None:
-        self._kept = kept
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        if node.id not in self._kept:
-            return node
-        return ast.Attribute(ast.Name("self"), node.id, node.ctx)

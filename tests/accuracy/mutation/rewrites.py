@@ -14,10 +14,19 @@ import random
 from typing import TYPE_CHECKING
 
 from tests.accuracy.mutation import carried
+from tests.accuracy.mutation.lines import (
+    bind,
+    blocks,
+    calls_one_of,
+    each_line,
+    is_text,
+    numbered,
+    put_first,
+    put_import,
+)
 from tests.accuracy.mutation.restructured import functions_as_objects
 from tests.accuracy.mutation.trees import (
     certainly,
-    first_after_imports,
     flow_of,
     leaves_block,
     make_call,
@@ -35,7 +44,7 @@ _COMPUTED = (ast.Call, ast.BinOp, ast.Subscript, ast.List, ast.Dict, ast.Tuple)
 
 def arguments_by_name(tree: ast.Module) -> int:
     """``f(g(x))``: ``given = g(x)`` in the line before."""
-    names = _names("given")
+    names = numbered("given")
 
     def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
         call = _call_of(line)
@@ -48,19 +57,19 @@ def arguments_by_name(tree: ast.Module) -> int:
         for holder, value in holders:
             if not isinstance(value, _COMPUTED):
                 continue
-            made.append(_bind(name := next(names), value))
+            made.append(bind(name := next(names), value))
             if isinstance(holder, int):
                 call.args[holder] = ast.Name(name)
             else:
                 holder.value = ast.Name(name)
         return [*made, line] if made else None
 
-    return _each_line(tree, rewrite)
+    return each_line(tree, rewrite)
 
 
 def receivers_by_name(tree: ast.Module) -> int:
     """``f(x).g()``: ``held = f(x)`` in the line before."""
-    names = _names("held")
+    names = numbered("held")
 
     def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
         call = _call_of(line)
@@ -70,9 +79,9 @@ def receivers_by_name(tree: ast.Module) -> int:
         if not isinstance(receiver, (ast.Call, ast.Subscript)) or _is_super(receiver):
             return None
         call.func.value = ast.Name(name := next(names))
-        return [_bind(name, receiver), line]
+        return [bind(name, receiver), line]
 
-    return _each_line(tree, rewrite)
+    return each_line(tree, rewrite)
 
 
 def results_by_name(tree: ast.Module) -> int:
@@ -83,55 +92,55 @@ def results_by_name(tree: ast.Module) -> int:
             return None
         if line.value is None:
             return None
-        return [_bind("outcome", line.value), ast.Return(ast.Name("outcome"))]
+        return [bind("outcome", line.value), ast.Return(ast.Name("outcome"))]
 
-    return _each_line(tree, rewrite)
+    return each_line(tree, rewrite)
 
 
 def conditions_by_name(tree: ast.Module) -> int:
     """``if f(x):``: ``asked = f(x)`` in the line before."""
-    names = _names("asked")
+    names = numbered("asked")
 
     def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
         if not isinstance(line, ast.If) or _is_start(line.test) or _has(line.test, _SUSPENDS):
             return None
         if not isinstance(line.test, (ast.Call, ast.Compare, ast.BoolOp)):
             return None
-        made = _bind(name := next(names), line.test)
+        made = bind(name := next(names), line.test)
         line.test = ast.Name(name)
         return [made, line]
 
-    return _each_line(tree, rewrite)
+    return each_line(tree, rewrite)
 
 
 def iterables_by_name(tree: ast.Module) -> int:
     """``for x in f(y):``: ``over = f(y)`` in the line before."""
-    names = _names("over")
+    names = numbered("over")
 
     def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
         if not isinstance(line, ast.For) or not isinstance(line.iter, ast.Call):
             return None
-        made = _bind(name := next(names), line.iter)
+        made = bind(name := next(names), line.iter)
         line.iter = ast.Name(name)
         return [made, line]
 
-    return _each_line(tree, rewrite)
+    return each_line(tree, rewrite)
 
 
 def keywords_from_dict(tree: ast.Module) -> int:
     """``f(a=1, b=2)``: ``options = {"a": 1, "b": 2}`` in the line before, and ``f(**options)``."""
-    names = _names("options")
+    names = numbered("options")
 
     def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
         call = _call_of(line)
         if call is None or len(call.keywords) < 2 or any(not one.arg for one in call.keywords):
             return None
         keys: list[ast.expr | None] = [ast.Constant(one.arg) for one in call.keywords]
-        made = _bind(name := next(names), ast.Dict(keys, [one.value for one in call.keywords]))
+        made = bind(name := next(names), ast.Dict(keys, [one.value for one in call.keywords]))
         call.keywords = [ast.keyword(None, ast.Name(name))]
         return [made, line]
 
-    return _each_line(tree, rewrite)
+    return each_line(tree, rewrite)
 
 
 def settings_as_parameters(tree: ast.Module) -> int:
@@ -182,7 +191,7 @@ def _only_called(tree: ast.Module, function: ast.FunctionDef) -> list[ast.Call]:
 def assigned_in_pairs(tree: ast.Module) -> int:
     """``a = 1`` and ``b = 2`` in one line: ``a, b = 1, 2``."""
     count = 0
-    for block in _blocks(tree):
+    for block in blocks(tree):
         at = 0
         while at + 1 < len(block):
             one, two = block[at], block[at + 1]
@@ -205,7 +214,7 @@ def parameters_renamed(tree: ast.Module) -> int:
         used = sorted({node.id for node in names} & given - {"self", "cls"})
         for node in names:
             node.id += "_here" if node.id in used else ""
-        _put_first(function, [_bind(f"{name}_here", ast.Name(name)) for name in used])
+        put_first(function, [bind(f"{name}_here", ast.Name(name)) for name in used])
         count += bool(used)
     return count
 
@@ -228,10 +237,10 @@ def kept_in_namespace(tree: ast.Module) -> int:
                         else one
                         for one in value
                     ]
-        _put_first(function, ast.parse("env = SimpleNamespace()").body)
+        put_first(function, ast.parse("env = SimpleNamespace()").body)
         count += 1
     if count:
-        _import(tree, "from types import SimpleNamespace")
+        put_import(tree, "from types import SimpleNamespace")
     return count
 
 
@@ -243,7 +252,7 @@ def conditions_turned(tree: ast.Module) -> int:
             return None
         return [ast.If(ast.UnaryOp(ast.Not(), line.test), [ast.Pass()], line.body)]
 
-    return _each_line(tree, rewrite)
+    return each_line(tree, rewrite)
 
 
 def branches_swapped(tree: ast.Module) -> int:
@@ -254,7 +263,7 @@ def branches_swapped(tree: ast.Module) -> int:
             return None
         return [ast.If(ast.UnaryOp(ast.Not(), line.test), line.orelse, line.body)]
 
-    return _each_line(tree, rewrite)
+    return each_line(tree, rewrite)
 
 
 def left_early(tree: ast.Module) -> int:
@@ -276,7 +285,7 @@ def loops_counted(tree: ast.Module) -> int:
     """``for x in y:``: ``for turn, x in enumerate(y):``."""
     count = 0
     for loop in _loops(tree):
-        if not _calls(loop.iter, "enumerate", "range", "zip"):
+        if not calls_one_of(loop.iter, "enumerate", "range", "zip"):
             loop.target = ast.Tuple([ast.Name("turn", ast.Store()), loop.target], ast.Store())
             loop.iter = ast.Call(ast.Name("enumerate"), [loop.iter], [])
             count += 1
@@ -285,19 +294,19 @@ def loops_counted(tree: ast.Module) -> int:
 
 def loops_with_bars(tree: ast.Module) -> int:
     """``for x in y:`` with a progress bar that is off: ``bar = tqdm(y, disable=True)``."""
-    names = _names("bar")
+    names = numbered("bar")
 
     def rewrite(line: ast.stmt) -> Sequence[ast.stmt] | None:
-        if not isinstance(line, ast.For) or _calls(line.iter, "range"):
+        if not isinstance(line, ast.For) or calls_one_of(line.iter, "range"):
             return None
         off = ast.keyword("disable", ast.Constant(True))
-        made = _bind(name := next(names), ast.Call(ast.Name("show_turns"), [line.iter], [off]))
+        made = bind(name := next(names), ast.Call(ast.Name("show_turns"), [line.iter], [off]))
         line.iter = ast.Name(name)
         return [made, line]
 
-    count = _each_line(tree, rewrite)
+    count = each_line(tree, rewrite)
     if count:
-        _import(tree, "from tqdm.auto import tqdm as show_turns")
+        put_import(tree, "from tqdm.auto import tqdm as show_turns")
     return count
 
 
@@ -306,7 +315,7 @@ def loops_unpacked_inside(tree: ast.Module) -> int:
     count = 0
     for loop in _loops(tree):
         target = loop.target
-        if not isinstance(target, ast.Tuple) or _calls(loop.iter, "enumerate"):
+        if not isinstance(target, ast.Tuple) or calls_one_of(loop.iter, "enumerate"):
             continue
         loop.target = ast.Name("drawn", ast.Store())
         loop.body.insert(0, ast.Assign([target], ast.Name("drawn")))
@@ -324,7 +333,7 @@ def loops_guarded(tree: ast.Module) -> int:
         shown.body = loop.body
         loop.body = [ast.Try([shown], [handler], [], [])]
     if loops:
-        _import(tree, "from torch.profiler import record_function")
+        put_import(tree, "from torch.profiler import record_function")
     return len(loops)
 
 
@@ -333,7 +342,7 @@ def lines_in_helpers(tree: ast.Module) -> int:
     chance = random.Random(1)
     count = 0
     for function in _plain_functions(tree):
-        if any(_calls(node, "super", "locals", "vars") for node in ast.walk(function)):
+        if any(calls_one_of(node, "super", "locals", "vars") for node in ast.walk(function)):
             continue
         blocks = [
             node.body
@@ -356,7 +365,7 @@ def lines_in_helpers(tree: ast.Module) -> int:
 
 
 def _can_move(function: ast.FunctionDef, part: list[ast.stmt]) -> bool:
-    if leaves_block(part) or _is_text(part[0]):
+    if leaves_block(part) or is_text(part[0]):
         return False
     nodes = [node for line in part for node in ast.walk(line)]
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
@@ -365,28 +374,6 @@ def _can_move(function: ast.FunctionDef, part: list[ast.stmt]) -> bool:
     return not named & hidden and not any(
         isinstance(node, (ast.Import, ast.ImportFrom)) for node in nodes
     )
-
-
-def _each_line(tree: ast.Module, rewrite: Callable[[ast.stmt], Sequence[ast.stmt] | None]) -> int:
-    """Let every statement of a block become others; how many have."""
-    count = 0
-    for block in list(_blocks(tree)):
-        lines: list[ast.stmt] = []
-        for line in block:
-            made = rewrite(line)
-            lines += [line] if made is None else made
-            count += made is not None
-        block[:] = lines
-    return count
-
-
-def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
-    """The statements of all blocks but those of classes."""
-    for node in ast.walk(tree):
-        for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            if isinstance(block, list) and block and not isinstance(node, ast.ClassDef):
-                yield block
 
 
 def _loops(tree: ast.Module) -> Iterator[ast.For]:
@@ -423,17 +410,6 @@ def _call_of(line: ast.stmt) -> ast.Call | None:
     return value if isinstance(value.func, (ast.Name, ast.Attribute)) else None
 
 
-def _names(stem: str) -> Iterator[str]:
-    number = 0
-    while True:
-        number += 1
-        yield f"{stem}_{number}"
-
-
-def _bind(name: str, value: ast.expr) -> ast.stmt:
-    return ast.Assign([ast.Name(name, ast.Store())], value)
-
-
 def _is_plain(line: ast.stmt) -> bool:
     """``name = value``, and nothing else happens in it."""
     return (
@@ -452,28 +428,8 @@ def _apart(one: ast.stmt, two: ast.stmt) -> bool:
     return not any(isinstance(node, ast.Name) and node.id == bound for node in ast.walk(two))
 
 
-def _put_first(function: ast.FunctionDef, lines: Sequence[ast.stmt]) -> None:
-    told = int(_is_text(function.body[0]))
-    function.body[told:told] = lines
-
-
-def _is_text(line: ast.stmt) -> bool:
-    """A docstring, where it is the first line."""
-    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
-
-
-def _import(tree: ast.Module, line: str) -> None:
-    tree.body[first_after_imports(tree) : first_after_imports(tree)] = ast.parse(line).body
-
-
-def _calls(node: ast.AST, *names: str) -> bool:
-    """Whether it is a call of one of Python's functions."""
-    called = node.func if isinstance(node, ast.Call) else None
-    return isinstance(called, ast.Name) and called.id in names
-
-
 def _is_super(node: ast.AST) -> bool:
-    return _calls(node, "super")
+    return calls_one_of(node, "super")
 
 
 def _is_start(test: ast.expr) -> bool:

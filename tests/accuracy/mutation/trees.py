@@ -22,7 +22,7 @@ class Replaced(ast.NodeTransformer):
     def visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.Name) and node.id in self.names:
             new = copy.deepcopy(self.names[node.id])
-            if isinstance(new, (ast.Name, ast.Attribute)):
+            if isinstance(new, (ast.Name, ast.Attribute, ast.Subscript)):
                 new.ctx = node.ctx
             return new
         return self.generic_visit(node)
