@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.accuracy import tables
 from tests.accuracy.mutation.faults import FAULTS, NOT_PLANTED
 from tests.accuracy.mutation.planting import Program
 from tests.accuracy.mutation.spellings import CHANGES, MAIN, SPELLINGS
@@ -184,7 +185,7 @@ def main() -> int:
     lines = [*table(results), "", *said(results, texts, options)]
     print("\n".join(lines))
     if options.write:
-        write(lines)
+        tables.put(TABLE, BEGIN, END, lines)
     return 0
 
 
@@ -298,13 +299,6 @@ def _of(
     pairs = [(row, column) for row in rows for column in columns]
     hits = sum(cells[(*pair, True)] for pair in pairs)
     return hits, hits + sum(cells[(*pair, False)] for pair in pairs)
-
-
-def write(lines: list[str]) -> None:
-    text = TABLE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    TABLE.write_text(f"{before}{BEGIN}\n" + "\n".join(lines) + f"\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

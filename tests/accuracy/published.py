@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.accuracy import tables
 from xladoctor import amounts
 from xladoctor.planning.advice import advice
 from xladoctor.planning.row import Row
@@ -167,13 +168,8 @@ def _cells(size: int, row: Row) -> str:
 
 def write(parts: dict[str, str]) -> None:
     """Put texts between their marks in the document."""
-    text = DOCUMENT.read_text(encoding="utf-8")
     for name, part in parts.items():
-        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
-        before, _, rest = text.partition(begin)
-        _, _, after = rest.partition(end)
-        text = f"{before}{begin}{part}\n{end}{after}"
-    DOCUMENT.write_text(text, encoding="utf-8")
+        tables.put(DOCUMENT, f"<!-- {name}: begin -->", f"<!-- {name}: end -->", [part])
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.accuracy import tables
 from tests.accuracy.mutation.rewrites import REWRITES
 from tests.accuracy.mutation.trees import as_text
 from tests.accuracy.unseen import KEPT, SETS, TABLE, Wanted
@@ -58,9 +59,7 @@ def main(argv: list[str]) -> int:
     rows = tally.rows()
     print("\n".join(rows))
     if options.write:
-        before, rest = TABLE.read_text(encoding="utf-8").split(BEGIN)
-        table = "\n".join(rows)
-        TABLE.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        tables.put(TABLE, BEGIN, END, rows)
     return 0
 
 

@@ -32,7 +32,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.accuracy import lint
+from tests.accuracy import lint, tables
 
 HERE = Path(__file__).resolve().parent
 SETS = HERE / "unseen"
@@ -102,11 +102,7 @@ def main(argv: list[str]) -> int:
         rows = [f"  {json.dumps(name)}: {json.dumps(first[name])}" for name in sorted(first)]
         kept.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
     if options.write:
-        text = TABLE.read_text(encoding="utf-8")
-        before, rest = text.split(BEGIN)
-        table = "\n".join(rows_of(first, counts))
-        after = rest.split(END)[1]
-        TABLE.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}", encoding="utf-8")
+        tables.put(TABLE, BEGIN, END, rows_of(first, counts))
     return 0
 
 

@@ -26,16 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from click.testing import CliRunner
-
-from xladoctor.cli.app import cli as command
+from tests.accuracy import lint, tables
+from tests.accuracy.unseen import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HERE = Path(__file__).parent
-PROGRAMS = HERE / "written_programs"
-TABLE = HERE.parents[1] / "docs/accuracy.md"
+PROGRAMS = Path(__file__).with_name("written_programs")
 BEGIN, END = "<!-- written: begin -->", "<!-- written: end -->"
 WEIGHTS = ("high", "medium", "low")
 
@@ -76,18 +73,12 @@ def findings(folder: Path) -> set[tuple[str, int, str]]:
     programs = [one for one in sorted(folder.iterdir()) if one.is_dir() or one.suffix == ".py"]
     for program in programs:
         with tempfile.TemporaryDirectory() as temporary:
-            home, out = Path(temporary, "programs").resolve(), Path(temporary, "found.json")
+            home = Path(temporary).resolve()
             copy = shutil.copytree if program.is_dir() else shutil.copy
-            home.mkdir()
             copy(program, home / program.name)
-            asked = ["lint", str(home / program.name), "--isolated", "--no-cache", "-e"]
-            asked += ["--output-format", "json", "-o", str(out)]
-            result = CliRunner().invoke(command, asked)
-            if result.exit_code:
-                raise RuntimeError(f"{program}: {result.output}")
-            for one in json.loads(out.read_text(encoding="utf-8")):
-                name = Path(one["filename"]).resolve().relative_to(home).as_posix()
-                found.add((name, one["location"]["row"], one["code"]))
+            for file, told in lint.linted(home).items():
+                name = file.relative_to(home).as_posix()
+                found |= {(name, one.locations[0].row, one.code) for one in told}
     return found
 
 
@@ -145,9 +136,7 @@ def main(argv: list[str]) -> int:
     table = rows({name: count(PROGRAMS / name, verbose=options.verbose) for name in wanted})
     print("\n".join(table))
     if options.write:
-        before, rest = TABLE.read_text(encoding="utf-8").split(BEGIN)
-        text = "\n".join(table)
-        TABLE.write_text(f"{before}{BEGIN}\n{text}\n{END}{rest.split(END)[1]}", encoding="utf-8")
+        tables.put(TABLE, BEGIN, END, table)
     return 0
 
 
