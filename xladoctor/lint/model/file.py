@@ -283,6 +283,10 @@ class FileModel(FileCode):
         """Whether the optimizer steps under a condition alone: it is true once for each step."""
         return self._regions.holds_step(guard)
 
+    def in_no_grad(self, node: cst.CSTNode) -> bool:
+        """Whether a node stands within ``with torch.no_grad():``, in its own function."""
+        return self._regions.without_gradients.unrecorded(node)
+
     def in_step_closure(self, node: cst.CSTNode) -> bool:
         """Whether it is in a function given to ``add_step_closure`` (or only called from one)."""
         return self._regions.closures.hold(node)

@@ -50,7 +50,8 @@ class Loops:
         self.innermost = self._nesting.innermost
         self._around = self._nesting.around
         self._training = Training(flow, graph, self._nesting)
-        self._without = WithoutGradients(flow.tree, flow.names, graph)
+        #: What runs without gradients.
+        self.without = WithoutGradients(flow.tree, flow.names, graph)
         self._tests = tests
         self._sources = LoopSources(flow)
         self._per_batch = CalledPerBatch(flow, self._training)
@@ -176,11 +177,11 @@ class Loops:
             return LoopKind.OTHER  # of epochs: ``model.eval()`` before it says nothing of them
         calls = [inner for inner in self._nesting.inside[node] if isinstance(inner, cst.Call)]
         uses_model = any(self._training.asks_model(call) for call in calls)
-        if named and self._without.no_grad(node):
+        if named and self.without.no_grad(node):
             return LoopKind.EVAL
         if not uses_model:
             return LoopKind.OTHER
-        if named or self._without.no_grad(node) or self._looks_at_each(node, calls):
+        if named or self.without.no_grad(node) or self._looks_at_each(node, calls):
             # A loop that clears gradients trains, in a function that nobody has read.
             cleared = any(method(call) == "zero_grad" for call in calls)
             return LoopKind.STEP if cleared else LoopKind.EVAL
@@ -201,7 +202,7 @@ class Loops:
         """
         here = [call for call in calls if self._around[call] is node]
         runs = [call for call in here if self._flow.value(call.func).kind is Kind.MODEL]
-        if runs and self._tree.function_of(node) is None and self._without.eval_before(node, None):
+        if runs and self._tree.function_of(node) is None and self.without.eval_before(node, None):
             return True
         asking = runs or [call for call in here if self._training.asks_model(call)]
         if not asking or not all(map(self._is_without, asking)):
@@ -219,7 +220,7 @@ class Loops:
 
     def _is_without(self, call: cst.Call) -> bool:
         """Whether a call stands in ``with torch.no_grad():``."""
-        return any(self._without.is_no_grad(item) for item in self._tree.ancestors(call))
+        return any(self.without.is_no_grad(item) for item in self._tree.ancestors(call))
 
 
 def _runs_once(node: LoopNode) -> bool:

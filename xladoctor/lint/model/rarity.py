@@ -10,7 +10,15 @@ from xladoctor.lint.model.conditions import asked_for_none, without_not
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.schedules import Schedules, forces
 from xladoctor.lint.model.syntax import walk
-from xladoctor.lint.model.turns import Turns, bound_in, is_larger, last_of, names_in, refuses
+from xladoctor.lint.model.turns import (
+    Turns,
+    bound_in,
+    is_head,
+    is_larger,
+    last_of,
+    names_in,
+    refuses,
+)
 from xladoctor.lint.words import words
 
 if TYPE_CHECKING:
@@ -54,8 +62,8 @@ class Rarity:
         for parent in self._tree.ancestors(node):
             if isinstance(parent, cst.Raise | cst.ExceptHandler):
                 return True
-            if isinstance(parent, cst.For) and child is parent.iter:
-                child = parent  # what a loop goes over is asked for before its first turn
+            if is_head(parent, child):
+                child = parent
                 continue
             if isinstance(parent, _FUNCTIONS | cst.For | cst.While):
                 # ``return`` ends a loop of the function, but not the one that calls the function.
@@ -229,10 +237,9 @@ class Rarity:
         for parent in self._tree.ancestors(node):
             if parent is guard.node:
                 return True
-            header = isinstance(parent, cst.For) and child is parent.iter
-            child = parent
-            if isinstance(parent, cst.For | cst.While) and not header:
+            if isinstance(parent, cst.For | cst.While) and not is_head(parent, child):
                 return parent in self._tree.ancestors(guard.node)
+            child = parent
         return True
 
 

@@ -21,6 +21,7 @@ from xladoctor.lint.model.modes import Modes
 from xladoctor.lint.model.rarity import Rarity
 from xladoctor.lint.model.switches import Switches
 from xladoctor.lint.model.syntax import Function
+from xladoctor.lint.model.turns import is_head
 from xladoctor.lint.model.unit_tests import UnitTests
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class Regions:
         #: What stands in unit tests.
         self.tests = UnitTests(flow)
         self._loops = Loops(flow, self.graph, self.tests)
+        #: What runs without gradients.
+        self.without_gradients = self._loops.without
         self._hottest: dict[_Place, Loop | None] = {}
         self._switches = Switches(flow.tree, self.guards.around)
         #: The calls of what a decorator is given.
@@ -161,7 +164,7 @@ class Regions:
         for node in (*made, *self._flow.iterations(function)):
             child: cst.CSTNode = node
             for parent in self._tree.ancestors(node):
-                if isinstance(parent, cst.For) and child is parent.iter:
+                if is_head(parent, child):
                     loop = self._loops.by_node.get(parent)
                     if loop is not None and loop.kind is kind:
                         return loop

@@ -138,6 +138,11 @@ def _loop_around(
     return None
 
 
+def is_head(loop: cst.CSTNode, child: cst.CSTNode) -> bool:
+    """Whether a child of a ``for`` is what it goes over, asked for before its first turn."""
+    return isinstance(loop, cst.For) and child is loop.iter
+
+
 def bound_in(loop: cst.For | cst.While) -> set[str]:
     """The names that a loop gives a meaning to, as its target or in its body."""
     found = names_in(loop.target) if isinstance(loop, cst.For) else set()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.syntax import Tree
 
 #: Contexts in which nothing that is computed keeps a history.
-NO_GRAD = frozenset(
+_NO_GRAD = frozenset(
     f"torch.{home}{name}"
     for home in ("", "autograd.", "autograd.grad_mode.")
     for name in ("no_grad", "inference_mode")
@@ -38,10 +38,19 @@ class WithoutGradients:
 
     def is_no_grad(self, node: cst.CSTNode) -> bool:
         """Whether a node is ``with torch.no_grad():`` or the like."""
-        return isinstance(node, cst.With) and any(
-            self._names.resolve(_called(item.item)) in NO_GRAD or self._yields_without(item.item)
-            for item in node.items
-        )
+        return isinstance(node, cst.With) and any(self._turns_off(item.item) for item in node.items)
+
+    def unrecorded(self, node: cst.CSTNode) -> bool:
+        """Whether a node stands within ``with torch.no_grad():``, in its own function."""
+        for around in self._tree.ancestors(node):
+            if isinstance(around, cst.FunctionDef):
+                return any(self._turns_off(item.decorator) for item in around.decorators)
+            if self.is_no_grad(around):
+                return True
+        return False
+
+    def _turns_off(self, node: cst.BaseExpression) -> bool:
+        return self._names.resolve(_called(node)) in _NO_GRAD or self._yields_without(node)
 
     def _yields_without(self, node: cst.BaseExpression) -> bool:
         """Whether what ``with evaluating(net):`` runs is between the halves of a function.
@@ -51,12 +60,7 @@ class WithoutGradients:
         functions = self._graph.runs(node) if isinstance(node, cst.Call) else ()
         return any(
             is_manager(self._names, function)
-            and any(
-                isinstance(part, cst.With) and self.is_no_grad(part)
-                for one in self._tree.within(function.node, cst.Yield)
-                for part in self._tree.ancestors(one)
-                if part in self._tree.within(function.node, cst.With)
-            )
+            and any(map(self.unrecorded, self._tree.within(function.node, cst.Yield)))
             for function in functions
         )
 
@@ -67,7 +71,7 @@ class WithoutGradients:
                 return True
             if isinstance(parent, cst.FunctionDef):
                 decorators = (_called(item.decorator) for item in parent.decorators)
-                if any(self._names.resolve(item) in NO_GRAD for item in decorators):
+                if any(self._names.resolve(item) in _NO_GRAD for item in decorators):
                     return True
                 return self.eval_before(node, parent)
         return False

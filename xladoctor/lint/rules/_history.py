@@ -10,7 +10,6 @@ import libcst as cst
 from xladoctor.lint.model import Function, Kind
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.parts import index_of
-from xladoctor.lint.rules._gradients import in_no_grad
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -89,7 +88,7 @@ class _Walk:
 
     def has(self, node: cst.BaseExpression, depth: int) -> bool:
         """Whether an expression has a history, so far as it can be seen."""
-        if depth == 0 or in_no_grad(self._model, node):
+        if depth == 0 or self._model.in_no_grad(node):
             return False
         if isinstance(node, cst.Call):
             return self._of_call(node, depth)

@@ -13,7 +13,6 @@ from xladoctor.lint.model.taken import names_set
 from xladoctor.lint.model.turns import counts_micro_steps
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._carried import carried
-from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._history import History, history_of, text_of
 from xladoctor.lint.rules._kept_sums import Kept, begins_anew, kept, made_anew
 from xladoctor.lint.rules._protocol import takes_step
@@ -238,7 +237,7 @@ def _of_one_step(model: FileModel, loop: Loop) -> bool:
 
 
 def _problem(model: FileModel, loop: Loop, node: cst.CSTNode, found: Kept) -> Iterator[Problem]:
-    if model.throttled(node) or in_no_grad(model, node):
+    if model.throttled(node) or model.in_no_grad(node):
         return
     detached = f"{text_of(model, found.tensor)}.detach()"
     yield model.problem(
@@ -320,6 +319,6 @@ def _total(model: FileModel, method: Function, name: str) -> str | None:
             return None  # a window: it keeps the last few
         if begins_anew(model, nodes, node, found):
             return None
-        aside = model.throttled(node) or in_no_grad(model, node)
+        aside = model.throttled(node) or model.in_no_grad(node)
         return None if aside else found.total.removeprefix(of)
     return None

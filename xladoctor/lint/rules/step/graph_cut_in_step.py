@@ -12,7 +12,6 @@ from xladoctor.lint.model.loops import opposed
 from xladoctor.lint.model.syntax import children
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import in_order
-from xladoctor.lint.rules._gradients import in_no_grad
 from xladoctor.lint.rules._reads import costly_loop, loop_place
 from xladoctor.lint.words import words
 
@@ -99,7 +98,7 @@ def _within_forward(model: FileModel, event: Event) -> tuple[CallSite, CallSite]
     owner = function.owner if function is not None else None
     if function is None or owner is None or function.name != "forward":
         return None
-    learns = not in_no_grad(model, event.node) and not _without_gradient(model, function)
+    learns = not model.in_no_grad(event.node) and not _without_gradient(model, function)
     if not learns or not model.is_module(owner) or not _in_training(model, event.node):
         return None
     order = model.tree.order
@@ -112,7 +111,7 @@ def _within_forward(model: FileModel, event: Event) -> tuple[CallSite, CallSite]
 def _without_gradient(model: FileModel, function: Function) -> bool:
     """Whether all calls of a function that are in sight stand in ``torch.no_grad()``."""
     calls = model.callers(function)
-    return bool(calls) and all(in_no_grad(model, call.node) for call in calls)
+    return bool(calls) and all(model.in_no_grad(call.node) for call in calls)
 
 
 def _in_training(model: FileModel, node: cst.CSTNode) -> bool:
@@ -322,7 +321,7 @@ def _learns(model: FileModel, call: CallSite) -> bool:
     parent = model.parent(call.node)
     if isinstance(parent, cst.Attribute) and parent.attr.value == "detach":
         return False
-    return not in_no_grad(model, call.node)
+    return not model.in_no_grad(call.node)
 
 
 def _always(model: FileModel, end: cst.CSTNode, backward: cst.CSTNode) -> bool:
