@@ -8,6 +8,7 @@ import libcst as cst
 
 from xladoctor.lint.model import frameworks, ignite
 from xladoctor.lint.model import knowledge as know
+from xladoctor.lint.model.calls import given
 from xladoctor.lint.model.contained import container, dictionary
 from xladoctor.lint.model.module_hooks import given_to_hook
 from xladoctor.lint.model.values import UNKNOWN, Arguments, Kind, Value
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from xladoctor.lint.model.callvalue import CallEvaluator
     from xladoctor.lint.model.flow import Flow
     from xladoctor.lint.model.syntax import Function
-
 
 #: What fields of dataclasses begin with, by what makes it.
 _EMPTY = {"builtins.dict": dictionary([]), "builtins.list": container(None)}
@@ -57,15 +57,13 @@ class CalledBack:
 
     def field(self, node: cst.Call, arguments: Arguments) -> Value:
         """What each new object begins with, of a dataclass that says ``default_factory=list``."""
-        for argument in node.args:
-            if argument.keyword is not None and argument.keyword.value == "default_factory":
-                made = self._flow.names.resolve(argument.value)
-                if made in _EMPTY:
-                    return _EMPTY[made]
-                function = _given(arguments, None, "default_factory")
-                if function.function is not None:
-                    return self._calls.enter(None, function.function, function, ())
-        return _given(arguments, None, "default")
+        factory = given(node, None, "default_factory")
+        if factory is None:
+            return _given(arguments, None, "default")
+        function = _given(arguments, None, "default_factory")
+        if function.function is not None:
+            return self._calls.enter(None, function.function, function, ())
+        return _EMPTY.get(self._flow.names.resolve(factory) or "", UNKNOWN)
 
     def hooked(self, registers: str, module: Value, arguments: Arguments) -> None:
         """``layer.register_forward_hook(keep)``: runs with each forward pass of the module."""

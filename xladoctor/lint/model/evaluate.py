@@ -132,7 +132,7 @@ class Evaluator:
     def _yield(self, node: cst.Yield, frame: Frame) -> Value:
         if isinstance(node.value, cst.BaseExpression):
             value = container(self.evaluate(node.value, frame))
-            loop = hands_on(self.flow.tree, node)
+            loop = hands_on(self.flow, node)
             over = frame.over.get(loop, UNKNOWN) if loop is not None else UNKNOWN
             if over.is_loader:
                 value = over

@@ -57,7 +57,7 @@ def is_generator(tree: Tree, function: Function) -> bool:
     return any(tree.function_of(node) is function for node in tree.by_type.get(cst.Yield, ()))
 
 
-def hands_on(tree: Tree, node: cst.Yield) -> cst.For | None:
+def hands_on(flow: Flow, node: cst.Yield) -> cst.For | None:
     """The loop of which a generator yields each element as it is: ``for x in rows: yield x``.
 
     Of ``for n, x in enumerate(rows): yield x`` too, and of what goes over pairs and yields them.
@@ -65,10 +65,10 @@ def hands_on(tree: Tree, node: cst.Yield) -> cst.For | None:
     if not isinstance(node.value, cst.Name | cst.Tuple):
         return None
     yielded = [*names_bound(node.value)]
-    for around in tree.ancestors(node):
+    for around in flow.tree.ancestors(node):
         if isinstance(around, cst.For):
             bound = [*names_bound(around.target)]
-            counted = isinstance(around.target, cst.Tuple) and called_in(around.iter) == "enumerate"
+            counted = isinstance(around.target, cst.Tuple) and _counts(flow.names, around.iter)
             if yielded != (bound[1:] if counted else bound):
                 continue
             again = {
@@ -103,11 +103,11 @@ def handed_on(flow: Flow, call: cst.Call) -> cst.BaseExpression | None:
     if isinstance(node.value, cst.From):
         over = node.value.item
     else:
-        loop = hands_on(flow.tree, node)
+        loop = hands_on(flow, node)
         if loop is None:
             return None
         over = loop.iter
-    while isinstance(over, cst.Call) and called_in(over) == "enumerate" and over.args:
+    while isinstance(over, cst.Call) and _counts(flow.names, over) and over.args:
         over = over.args[0].value
     if isinstance(over, cst.Name) and over.value in function.parameters:
         return given(call, function.place(over.value), over.value)
@@ -132,15 +132,9 @@ def asked_one_by_one(
             turns = taken.args[0].value if taken.args else None
             for binding in tree.bindings(turns) if isinstance(turns, cst.Name) else ():
                 made = binding.node
-                if isinstance(made, cst.Call) and made.args and called_in(made) == "iter":
+                if isinstance(made, cst.Call) and made.args and _calls(names, made, "iter"):
                     return made.args[0].value
     return None
-
-
-def called_in(node: cst.BaseExpression) -> str:
-    """The name of a function of Python's own that an expression calls."""
-    called = node.func if isinstance(node, cst.Call) else None
-    return called.value if isinstance(called, cst.Name) else ""
 
 
 def is_manager(names: Names | LinkedNames, function: Function | Class) -> bool:
@@ -151,7 +145,16 @@ def is_manager(names: Names | LinkedNames, function: Function | Class) -> bool:
 
 def is_next(names: Names | LinkedNames, node: cst.CSTNode) -> bool:
     """``next(batches)``."""
-    return isinstance(node, cst.Call) and names.resolve(node.func) == "builtins.next"
+    return _calls(names, node, "next")
+
+
+def _counts(names: Names | LinkedNames, node: cst.CSTNode) -> bool:
+    """``enumerate(batches)``."""
+    return _calls(names, node, "enumerate")
+
+
+def _calls(names: Names | LinkedNames, node: cst.CSTNode, builtin: str) -> bool:
+    return isinstance(node, cst.Call) and names.resolve(node.func) == f"builtins.{builtin}"
 
 
 def held_as(flow: Flow, made: cst.BaseExpression, depth: int = _DEEPEST) -> Iterator[cst.CSTNode]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -36,9 +37,10 @@ class LoopSources:
         self._tree = flow.tree
         self._names = flow.names
         self._flow = flow
+        #: The expression that a loop goes over; see ``Loop.over``.
+        self.over = functools.cache(self._over)
 
-    def over(self, node: LoopNode) -> cst.BaseExpression | None:
-        """The expression that a loop goes over; see ``Loop.over``."""
+    def _over(self, node: LoopNode) -> cst.BaseExpression | None:
         if isinstance(node, cst.While):
             over = asked_one_by_one(self._tree, self._names, node)
         else:

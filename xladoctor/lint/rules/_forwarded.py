@@ -13,7 +13,7 @@ from xladoctor.lint.rules._loaders import DATA_LOADER, says_evaluation
 from xladoctor.lint.rules._sources import gone_over
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel, Loop
 
@@ -37,8 +37,16 @@ class Forwarded:
     loop: Loop
 
 
-def forwarded(model: FileModel) -> Iterator[Forwarded]:
+def forwarded(model: FileModel) -> Sequence[Forwarded]:
     """The training loaders of a file whose function hands on what its calls give by name."""
+    return model.once(_found)
+
+
+def _found(model: FileModel) -> list[Forwarded]:
+    return [*_each(model)]
+
+
+def _each(model: FileModel) -> Iterator[Forwarded]:
     for made in model.calls(DATA_LOADER):
         function = made.function
         starred = [argument for argument in made.node.args if argument.star]
