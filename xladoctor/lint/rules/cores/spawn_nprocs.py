@@ -19,7 +19,7 @@ from xladoctor.lint.rules._exact import assigned
 from xladoctor.lint.rules._reads import snippet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xladoctor.findings import Fix
     from xladoctor.lint.model import CallSite, FileModel, Problem
@@ -92,8 +92,7 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     what the calls say.
     """
     if isinstance(given, cst.BooleanOperation):
-        either = _number(model, given)
-        return [either] if isinstance(either, int) and not isinstance(either, bool) else []
+        return _whole([_number(model, given)])
     if isinstance(given, cst.IfExp):
         return _several_of(model, given)
     if not isinstance(given, cst.Name):
@@ -102,17 +101,19 @@ def _choices(model: FileModel, given: cst.BaseExpression) -> list[int]:
     if len(bound) == 1 and isinstance(bound[0], cst.Param):
         return _handed(model, bound[0])
     made = assigned(model, given)
-    values = [_number(model, node) for node in made]
     several = [one for x in made if isinstance(x, cst.IfExp) for one in _several_of(model, x)]
-    return several + [
-        value for value in values if isinstance(value, int) and not isinstance(value, bool)
-    ]
+    return several + _whole(_number(model, node) for node in made)
 
 
 def _several_of(model: FileModel, choice: cst.IfExp) -> list[int]:
     """The numbers other than 1 on the sides of ``1 if args.single else 4``."""
-    either = (_number(model, side) for side in (choice.body, choice.orelse))
-    return [one for one in either if isinstance(one, int) and _is_several(one)]
+    either = _whole(_number(model, side) for side in (choice.body, choice.orelse))
+    return [one for one in either if one > 1]
+
+
+def _whole(values: Iterable[object]) -> list[int]:
+    """The numbers among some values; True is none."""
+    return [one for one in values if isinstance(one, int) and not isinstance(one, bool)]
 
 
 def _number(model: FileModel, node: cst.BaseExpression) -> object:
@@ -141,8 +142,7 @@ def _handed(model: FileModel, parameter: cst.Param) -> list[int]:
     given = [call.given_to(function, parameter.name.value) for call in calls]
     if not calls or None in given:
         given.append(parameter.default)
-    found = [model.literal(node) for node in given if node is not None]
-    return [one for one in found if isinstance(one, int) and not isinstance(one, bool)]
+    return _whole(model.literal(node) for node in given if node is not None)
 
 
 def _counts_devices(model: FileModel, given: cst.BaseExpression) -> bool:

@@ -42,13 +42,7 @@ def loader_workers(model: FileModel) -> Iterator[Problem]:
         loop = _trained_with(model, call)
         work = _work(model, call) if loop is not None else None
         if loop is not None and work is not None:
-            yield model.problem(
-                call.node,
-                f"without num_workers the process that feeds the device {DOES[work[1]]} itself, "
-                "one after the other: the device waits for it",
-                suggestion=_advice(model, call),
-                related=[model.place(*work), loop_place(model, loop)],
-            )
+            yield _problem(model, call, work, loop, _advice(model, call))
     yield from _forwarded(model)
     yield from _of_trainers(model)
     for function in _item_methods(model):
@@ -70,13 +64,18 @@ def _forwarded(model: FileModel) -> Iterator[Problem]:
         if work is None or is_augmented(work):
             continue
         if workers is None or {*settled(model, workers)} == {0}:
-            yield model.problem(
-                one.call.node,
-                f"without num_workers the process that feeds the device {DOES[work[1]]} itself, "
-                "one after the other: the device waits for it",
-                suggestion="give num_workers=4, persistent_workers=True, which are handed on",
-                related=[model.place(*work), loop_place(model, one.loop)],
-            )
+            advice = "give num_workers=4, persistent_workers=True, which are handed on"
+            yield _problem(model, one.call, work, one.loop, advice)
+
+
+def _problem(model: FileModel, call: CallSite, work: Work, loop: Loop, advice: str) -> Problem:
+    return model.problem(
+        call.node,
+        f"without num_workers the process that feeds the device {DOES[work[1]]} itself, one after "
+        "the other: the device waits for it",
+        suggestion=advice,
+        related=[model.place(*work), loop_place(model, loop)],
+    )
 
 
 def _work(model: FileModel, loader: CallSite) -> Work | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.findings import Fix
-    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
 
 #: What is made on a device that it is told.
@@ -29,13 +29,15 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
     if not model.is_xla:
         return
     for call in model.calls():
-        if not _to_cuda(model, call) or not runs_with_xla(model, call.node):
+        default = _default(model, call)
+        if default is None and not _to_cuda(model, call):
+            continue
+        if not runs_with_xla(model, call.node):
             continue
         if any(isinstance(node, cst.IfExp) for node in around(model, call.node)):
             continue
-        asked = _asked(call)
-        if asked is not None and not _is_cuda(model, asked):
-            yield from _by_default(model, call, asked)
+        if default is not None:
+            yield from _taken(model, call, default)
             continue
         if call.name == "torch.device" and _is_compared(model, call.node):
             continue
@@ -49,19 +51,15 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
         )
 
 
-def _by_default(model: FileModel, call: CallSite, asked: cst.BaseExpression) -> Iterator[Problem]:
+def _taken(model: FileModel, call: CallSite, default: cst.BaseExpression) -> Iterator[Problem]:
     """``def smooth(y, device="cuda"): torch.full((3,), 0.1, device=device)``, called without."""
-    function, given = call.function, _default(model, call, asked)
-    if function is None or given is None or not isinstance(asked, cst.Name):
-        return
-    without = [
-        one
-        for one in model.callers(function)
-        if not one.has_star and one.given_to(function, asked.value) is None
-    ]
+    asked = _asked(model, call)
+    assert call.function is not None
+    assert isinstance(asked, cst.Name)
+    without = _calls_without(model, call.function, asked.value)
     if without:
         yield model.problem(
-            given,
+            default,
             "a call takes this default, and a machine with XLA devices has no CUDA device as a "
             "rule: this raises RuntimeError",
             suggestion="no default, or that of what the function is given: device=y.device",
@@ -72,16 +70,21 @@ def _by_default(model: FileModel, call: CallSite, asked: cst.BaseExpression) -> 
         )
 
 
-def _default(
-    model: FileModel, call: CallSite, asked: cst.BaseExpression
-) -> cst.BaseExpression | None:
-    """The default of a parameter of the function around, if that is a text that names a GPU."""
+def _default(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    """The text that names a GPU, of a parameter that says where a call puts or makes something."""
+    asked = _asked(model, call)
     if not isinstance(asked, cst.Name) or call.function is None:
         return None
     default = call.function.default(asked.value)
     bound = model.bindings(asked.value, asked)
     own = len(bound) == 1 and bound[0].kind == "param"
     return default if own and _is_cuda_text(model, default) else None
+
+
+def _calls_without(model: FileModel, function: Function, name: str) -> list[CallSite]:
+    """The calls of a function that leave a parameter to its default."""
+    calls = (call for call in model.callers(function) if not call.has_star)
+    return [call for call in calls if call.given_to(function, name) is None]
 
 
 def _is_compared(model: FileModel, node: cst.CSTNode) -> bool:
@@ -97,35 +100,25 @@ def _is_unused_default(model: FileModel, node: cst.CSTNode) -> bool:
     function = next((one for one in model.functions if one.node.params is home), None)
     if param is None or function is None:
         return False
-    name, calls = param.name.value, list(model.callers(function))
-    return all(call.has_star or call.given_to(function, name) is not None for call in calls)
+    return not _calls_without(model, function, param.name.value)
 
 
 def _to_cuda(model: FileModel, call: CallSite) -> bool:
     if call.name == "torch.device":
         return _is_cuda(model, call.argument(0, "type"))
-    asked = _asked(call)
-    if asked is not None and _default(model, call, asked) is not None:
-        return _is_told(model, call)
     if call.name is not None:
-        return _is_told(model, call) and _is_cuda_text(model, asked)
+        return _is_cuda_text(model, _asked(model, call))
     if call.method == "cuda":
         return call.receiver is not None and not call.has_star and len(call.node.args) <= 1
-    return call.method == "to" and _is_cuda(model, call.argument(0, "device"))
+    return _is_cuda(model, _asked(model, call))
 
 
-def _asked(call: CallSite) -> cst.BaseExpression | None:
-    """Where something is put, or made."""
+def _asked(model: FileModel, call: CallSite) -> cst.BaseExpression | None:
+    """Where something is put or made: ``x.to(device)``, ``torch.zeros(8, device=device)``."""
     if call.name is None:
         return call.argument(0, "device") if call.method == "to" else None
-    return call.keywords.get("device") if call.name != "torch.device" else None
-
-
-def _is_told(model: FileModel, call: CallSite) -> bool:
-    """``x.to(device)``, ``torch.zeros(8, device=device)``, ``nn.Linear(8, 8, device=device)``."""
-    if call.name is None or call.name == "torch.Generator":
-        return True
-    return model.library.returns(call.name) in _MADE
+    made = call.name == "torch.Generator" or model.library.returns(call.name) in _MADE
+    return call.keywords.get("device") if made else None
 
 
 def _is_cuda(model: FileModel, node: cst.BaseExpression | None) -> bool:
@@ -155,6 +148,6 @@ def _fix(model: FileModel, call: CallSite) -> Fix | None:
             return None
         edit = model.replace(call.node, f"{model.tree.text(call.receiver).strip()}.to({device})")
     else:
-        argument = call.keywords.get("device") or call.argument(0, "device")
+        argument = _asked(model, call)
         edit = model.replace(argument, device) if argument is not None else None
     return model.fix("Put it on the XLA device", edit, written[1], safe=False)

@@ -47,6 +47,11 @@ _DRAWING = frozenset(
     for module in ("", "sampler.")
     for name in ("RandomSampler", "WeightedRandomSampler")
 )
+#: What is said of a loader.
+_MESSAGE = (
+    "the last batch of an epoch may be smaller: a new shape, so the whole step is compiled "
+    "a second time"
+)
 #: Functions that hand on whether a loader keeps its last batch.
 _DEPTH = 3
 #: Methods that a framework asks for the loader of its training.
@@ -95,8 +100,7 @@ def drop_last_missing(model: FileModel) -> Iterator[Problem]:
         batches = _batches(model, call)
         yield model.problem(
             call.node if batches is None else batches.node,
-            "the last batch of an epoch may be smaller: a new shape, so the whole step is compiled "
-            "a second time"
+            _MESSAGE
             + (", and cores with fewer batches can hang" if _own_part(model, call) else ""),
             suggestion="give drop_last=True",
             related=related,
@@ -117,8 +121,7 @@ def _forwarded(model: FileModel) -> Iterator[Problem]:
             continue
         yield model.problem(
             one.call.node,
-            "the last batch of an epoch may be smaller: a new shape, so the whole step is compiled "
-            "a second time",
+            _MESSAGE,
             suggestion="give drop_last=True, which is handed on",
             related=[
                 model.place(one.made.node, "the loader"),

@@ -191,13 +191,9 @@ def _are_two(model: FileModel, one: cst.BaseExpression, other: cst.BaseExpressio
         return False
     if not same_name(one.value, other.value):
         return False
-    made = [model.value(node).origin for node in (one, other)]
-    kinds = {model.value(node).kind for node in (one, other)}
-    return (
-        kinds == {Kind.OPTIMIZER}
-        and all(isinstance(x, cst.Call) for x in made)
-        and (made[0] is not made[1])
-    )
+    values = [model.value(node) for node in (one, other)]
+    made = {value.origin for value in values if value.kind is Kind.OPTIMIZER}
+    return len(made) == 2 and all(isinstance(origin, cst.Call) for origin in made)
 
 
 def _twice(model: FileModel) -> Iterator[Problem]:
