@@ -255,7 +255,7 @@ def main(index):
 def is_main():
     return xm.is_master_ordinal()
 def wait(tag):
-    xm.rendezvous(tag)  # !XLA405
+    xm.rendezvous(tag)
 class Saver:
     def __init__(self):
         self.main = xm.is_master_ordinal()
@@ -290,7 +290,7 @@ def main(index, batches):
     report(1.0)
     if not is_main():
         return
-    save(net)
+    save(net)  # !XLA405
 if __name__ == "__main__":
     xmp.spawn(main)
 """,

@@ -55,9 +55,11 @@ class Attributes:
 
     def evaluate(self, node: cst.Attribute, frame: Frame) -> Value:
         """What ``holder.name`` is."""
-        if self._flow.names.resolve(node) is not None:
+        name = self._flow.names.resolve(node)
+        if name is not None:
             # ``config.device = xm.xla_device()``, of what another module holds
-            return self._flow.memory.lookup(dotted_text(node) or "", frame) or UNKNOWN
+            set_here = self._flow.memory.lookup(dotted_text(node) or "", frame)
+            return set_here or (NUMBER if name in know.CONSTANTS else UNKNOWN)
         imported = self._flow.memory.imported(node)
         if imported is not None:
             definition = self._flow.names.definition(node)

@@ -33,7 +33,17 @@ from xladoctor.lint.model.methods import MethodEvaluator
 from xladoctor.lint.model.records import fill
 from xladoctor.lint.model.reflected import Reflected
 from xladoctor.lint.model.syntax import Class, Function
-from xladoctor.lint.model.values import NUMBER, UNKNOWN, Arguments, Kind, Value, any_local, join
+from xladoctor.lint.model.values import (
+    NUMBER,
+    UNKNOWN,
+    Arguments,
+    Instance,
+    Kind,
+    Value,
+    any_local,
+    defined,
+    join,
+)
 from xladoctor.lint.words import for_others
 
 if TYPE_CHECKING:
@@ -167,8 +177,39 @@ class CallEvaluator:
     ) -> Value:
         """A function or method of the file is called: by ``node``, or by a library (None).
 
+        What a decorator has put in its place runs around it.
+
         ``by_name``: the call gives its name alone.
         """
+        wrapper = self._flow.memory.wrapper(function)
+        if wrapper is None:
+            return self._enter(node, function, bound, arguments, by_name=by_name)
+        if self._flow.memory.runs(wrapper):
+            # ``fn(*args)``: the wrapper's own call, which is one of the decorated function's.
+            if function.is_bound and bound.instance is None and arguments:
+                bound = bound.but(instance=arguments[0][1].instance)
+                arguments = arguments[1:]
+            return self._enter(None, function, bound, arguments)
+        given = (*bound.bound, *arguments)
+        if function.owner is not None and function.is_bound:
+            kind = Kind.MODEL if self._flow.hooks.is_module(function.owner) else Kind.OBJECT
+            whole = Value(
+                kind, certain=True, instance=bound.instance or Instance(function.owner, None)
+            )
+            given = ((None, whole), *given)
+        around = self._enter(node, wrapper, defined(wrapper), given, by_name=by_name)
+        within = self._enter(node, function, bound, arguments, by_name=by_name)
+        return within if around.kind in {Kind.UNKNOWN, Kind.NOTHING} else around
+
+    def _enter(
+        self,
+        node: cst.Call | None,
+        function: Function,
+        bound: Value,
+        arguments: Arguments,
+        *,
+        by_name: bool = False,
+    ) -> Value:
         names = list(function.arguments)
         given: dict[str, Value] = {}
         rest: list[Value] = []

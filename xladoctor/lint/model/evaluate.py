@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from xladoctor.lint.model import knowledge as know
 from xladoctor.lint.model.attributes import Attributes
 from xladoctor.lint.model.by_name import ByName
 from xladoctor.lint.model.callvalue import CallEvaluator
@@ -101,17 +102,20 @@ class Evaluator:
     def decorated(
         self, decorator: cst.BaseExpression, definition: Class | Function, frame: Frame
     ) -> None:
-        """A class or function is handed to a decorator of the program: a registry may keep it.
+        """A class or function is handed to a decorator of the program.
 
-        One that wraps a function gives back another one, and keeps nothing.
+        A registry may keep it; one that wraps a function gives back another, which runs it.
         """
         if type(decorator) is cst.Name and self.flow.names.resolve(decorator) is not None:
             return  # ``property`` and the like
         called = self.evaluate(decorator, frame)
         if called.kind is not Kind.FUNCTION or called.function is None:
             return
-        if isinstance(definition, Class) or gives_back_first(called.function):
-            self.calls.enter(None, called.function, called, [(None, defined(definition))])
+        result = self.calls.enter(None, called.function, called, [(None, defined(definition))])
+        if isinstance(definition, Function) and not gives_back_first(called.function):
+            wrapper = result.function if result.kind is Kind.FUNCTION else None
+            if wrapper is not None and wrapper.outer is called.function:
+                self.flow.memory.wrap(definition, wrapper)
 
     def inherited_by(self, cls: Class) -> None:
         """``def __init_subclass__(cls)`` of a base class, which may keep the class."""
@@ -183,8 +187,9 @@ class Evaluator:
         definition = self.flow.names.definition(node)
         if definition is not None:
             return defined(definition)
-        if self.flow.names.resolve(node) is not None:
-            return UNKNOWN
+        name = self.flow.names.resolve(node)
+        if name is not None:
+            return NUMBER if name in know.CONSTANTS else UNKNOWN
         imported = self.flow.memory.imported(node)
         if imported is not None:
             return imported

@@ -29,6 +29,8 @@ class Facts:
         self.instances: dict[Class, dict[Instance, None]] = {}
         #: What functions have set with ``global``.
         self.shared: dict[tuple[cst.Module, str], Value] = {}
+        #: What decorators of the program have put in the place of functions.
+        self.wrappers: dict[Function, Function] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Facts) and vars(self) == vars(other)
@@ -52,4 +54,5 @@ class Facts:
                 both.shared[name] = join(both.shared.get(name, NOTHING), value)
             for cls, instances in facts.instances.items():
                 both.instances.setdefault(cls, {}).update(instances)
+            both.wrappers |= facts.wrappers
         return both

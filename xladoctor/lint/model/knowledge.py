@@ -154,6 +154,12 @@ NAMED_REDUCES = frozenset({"mesh_reduce", "all_reduce", "allreduce", "all_gather
 
 #: Functions that make a tensor of texts.
 TOKENIZERS = frozenset({"clip.tokenize", "open_clip.tokenize", "clip.clip.tokenize"})
+#: What libraries hold that is a plain number.
+CONSTANTS = frozenset(
+    f"{module}.{name}"
+    for module in ("math", "numpy", "torch")
+    for name in ("pi", "e", "inf", "nan", "tau")
+)
 #: Decorators of methods that are read as attributes.
 PROPERTIES = frozenset({"property", "cached_property"})
 #: Functions and methods that make texts of the objects that they are given.

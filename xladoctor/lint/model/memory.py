@@ -147,6 +147,25 @@ class Memory:
         names, name = linked
         return self._runs.ask(self._outer, names.module, name) or UNKNOWN
 
+    def wrap(self, function: Function, wrapper: Function) -> None:
+        """A decorator puts another function in the place of one."""
+        self._runs.ask(self._wrap, function, wrapper)
+
+    def _wrap(self, function: Function, wrapper: Function) -> None:
+        self._now.found.wrappers[function] = wrapper
+
+    def wrapper(self, function: Function) -> Function | None:
+        """What a decorator has put in the place of a function; None if none has."""
+        return self._runs.ask(self._wrapper, function)
+
+    def _wrapper(self, function: Function) -> Function | None:
+        facts = (self._now.found, self._now.known)
+        return next((one.wrappers[function] for one in facts if function in one.wrappers), None)
+
+    def runs(self, function: Function) -> bool:
+        """Whether a function is under way."""
+        return self._runs.ask(self._now.functions.__contains__, function)
+
     def keep(self, node: cst.FunctionDef) -> None:
         """Where a file calls a function itself, keep what its names hold there."""
         frame = self._now.frames.get(self._now.module) if not self._now.functions else None

@@ -16,8 +16,15 @@ from xladoctor.lint.model.apart import (
     read_of_file,
     returned_by_one_core,
 )
-from xladoctor.lint.model.contained import container, element_of, unpack, with_attribute, with_entry
-from xladoctor.lint.model.dotted import dotted_text, is_name, text_of
+from xladoctor.lint.model.contained import (
+    container,
+    element_of,
+    under,
+    unpack,
+    with_attribute,
+    with_entry,
+)
+from xladoctor.lint.model.dotted import dotted_text, is_name, string, text_of
 from xladoctor.lint.model.frames import Env, Frame, join_env
 from xladoctor.lint.model.indexed import put
 from xladoctor.lint.model.iterators import is_manager, iterated
@@ -239,8 +246,8 @@ class Statements:
         frame.apart -= apart
 
     def _loop(self, node: cst.For | cst.While, frame: Frame, head: object) -> None:
-        assert callable(head)
         """Run a body until what holds at its beginning says nothing new: values only go up."""
+        assert callable(head)
         start = dict(frame.env)
         around, frame.leaps = frame.leaps, {}
         while True:
@@ -273,12 +280,34 @@ class Statements:
             self.run(node.finalbody.body.body, frame)
 
     def _match(self, node: cst.Match, frame: Frame) -> None:
-        self._evaluator.evaluate(node.subject, frame)
+        subject = self._evaluator.evaluate(node.subject, frame)
         start = frame.env
         ends = [start]
         for case in node.cases:
-            self._branch(case.body.body, frame, start, ends)
+            frame.env = dict(start)
+            self._captured(case.pattern, subject, frame)
+            if case.guard is not None:
+                self._evaluator.evaluate(case.guard, frame)
+            self._branch(case.body.body, frame, frame.env, ends)
         self._merge(frame, ends, start)
+
+    def _captured(self, pattern: cst.CSTNode, value: Value, frame: Frame) -> None:
+        """``case (images, labels) as batch``: what a pattern binds of what is matched."""
+        if isinstance(pattern, cst.MatchAs):
+            if pattern.name is not None:
+                self.assign(pattern.name, value, frame)
+            if pattern.pattern is not None:
+                self._captured(pattern.pattern, value, frame)
+        elif isinstance(pattern, cst.MatchSequence):
+            parts = unpack(value, len(pattern.patterns))
+            for one, part in zip(pattern.patterns, parts, strict=True):
+                if isinstance(one, cst.MatchSequenceElement):
+                    self._captured(one.value, part, frame)
+        elif isinstance(pattern, cst.MatchMapping):
+            for entry in pattern.elements:
+                key = string(entry.key) if isinstance(entry.key, cst.SimpleString) else None
+                held = under(value, key if isinstance(key, str) else None)
+                self._captured(entry.pattern, held, frame)
 
     def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
         """Bind a target (name, attribute, subscript or tuple of them) to a value."""

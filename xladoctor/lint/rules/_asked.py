@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _WORDS = {cst.If: "if", cst.While: "while", cst.IfExp: "if", cst.Assert: "assert", cst.CompIf: "if"}
 #: What is given a list of tensors.
 _OF_LISTS = ("torch.stack", "torch.cat", "torch.concat", "builtins.len", "builtins.sum")
-_ASKING = (*_WORDS, cst.BooleanOperation, cst.UnaryOperation)
+_ASKING = (*_WORDS, cst.MatchCase, cst.BooleanOperation, cst.UnaryOperation)
 
 
 def asked_tensors(model: FileModel) -> Iterator[tuple[str, cst.BaseExpression]]:
@@ -46,6 +46,8 @@ def _asks(node: cst.CSTNode) -> tuple[str, list[cst.BaseExpression]]:
     """The expressions whose truth a node asks for, and by which word."""
     if isinstance(node, cst.If | cst.While | cst.IfExp | cst.Assert | cst.CompIf):
         return _WORDS[type(node)], [node.test]
+    if isinstance(node, cst.MatchCase) and node.guard is not None:
+        return "if", [node.guard]  # ``case "cruise" if norm > limit:``
     if isinstance(node, cst.BooleanOperation):
         if _is_empty(node.right):
             return "", []  # ``outputs.hidden_states or ()``: a tuple or None

@@ -404,8 +404,10 @@ def _is_loaded(model: FileModel, node: cst.BaseExpression | None) -> bool:
     value = model.value(node)
     if value.kind is Kind.CONTAINER:
         value = element_of(value)
-    made = _made_here(model, value)
-    if made is None:
+    made = value.origin if value.kind is Kind.CPU_TENSOR else None
+    if not isinstance(made, cst.Call):
         return False
-    loads = model.library.returns(model.name(made.func) or "") is Returns.LOADER
-    return loads or (not _fills(model, made) and model.hot_loop(made) is not None)
+    home = model.file_with(made)  # of a loader that is made elsewhere, too
+    if home.library.returns(home.name(made.func) or "") is Returns.LOADER:
+        return True
+    return home is model and not _fills(model, made) and model.hot_loop(made) is not None

@@ -9,6 +9,7 @@ import libcst as cst
 
 from xladoctor.lint.model import LoopKind
 from xladoctor.lint.model.dotted import is_name
+from xladoctor.lint.model.parts import names_bound
 from xladoctor.lint.rules._loaders import DATA_LOADER, says_evaluation
 from xladoctor.lint.rules._sources import gone_over
 
@@ -71,17 +72,18 @@ def _trained_on(model: FileModel, call: CallSite) -> Loop | None:
     """The step loop over what a call gives, also in a function that is given it by its name."""
     line = model.parent(call.node)
     target = line.targets[0].target if isinstance(line, cst.Assign) else None
-    if not isinstance(target, cst.Name):
-        return None
+    targets = {*names_bound(target)} if target is not None else set()
     for loop in model.loops_of_program:
         if loop.kind is not LoopKind.STEP or loop.over is None:
             continue
         names = [one.value for one in gone_over(model, loop.over) if isinstance(one, cst.Name)]
-        if loop.function is call.function and target.value in names:
+        if loop.function is call.function and not targets.isdisjoint(names):
             return loop
         function = loop.function
         for other in model.callers(function) if function is not None else ():
             given = [other.given_to(function, name) for name in names if function is not None]
-            if other.function is call.function and any(is_name(x, target.value) for x in given):
+            if other.function is call.function and any(
+                is_name(x, name) for x in given for name in targets
+            ):
                 return loop
     return None

@@ -24,6 +24,7 @@ _BATCHES = ("torch.utils.data.BatchSampler",)
 _EVAL_WORDS = frozenset({"val", "dev"})
 _EVAL_BEGINNINGS = ("valid", "valload", "valset", "valdata", "test", "eval", "infer", "pred")
 _DEEPEST = 6
+_NEXT = "builtins.next"
 
 
 def batches_of(model: FileModel, node: cst.BaseExpression) -> CallSite | None:
@@ -71,9 +72,25 @@ def _loops_by_maker(model: FileModel) -> Mapping[cst.CSTNode, Sequence[Loop]]:
     found: dict[cst.CSTNode, list[Loop]] = {}
     for loop in model.loops_of_program:
         origins = dict.fromkeys([loop.iterates.origin, *_beside_each_other(model, loop)])
-        for maker in dict.fromkeys(x for one in origins for x in _makers(model, one)):
+        makers = dict.fromkeys(x for one in origins for x in _makers(model, one))
+        for origin in _asked_one_by_one(model, loop):
+            # A helper that both loaders go through hands on either.
+            made = _makers(model, origin)
+            makers |= {x: None for x in made if not says_evaluation(model.file_with(x), x)}
+        for maker in makers:
             found.setdefault(maker, []).append(loop)
     return found
+
+
+def _asked_one_by_one(model: FileModel, loop: Loop) -> Iterator[cst.CSTNode | None]:
+    """Where what a step asks for its batch was made: ``next(turns)``, here or in a helper."""
+    if loop.kind is not LoopKind.STEP or loop.implicit or loop.iterates.is_loader:
+        return
+    for call in model.reached(loop.node):
+        if call.name == _NEXT and call.positional:
+            value = model.value(call.positional[0])
+            if value.is_loader:
+                yield value.origin
 
 
 def _beside_each_other(model: FileModel, loop: Loop) -> Iterator[cst.CSTNode | None]:

@@ -29,7 +29,12 @@ _READS = re.compile(
     r"^(builtins\.open|cv2\.imread|PIL\.Image\.open|imageio\..*imread|skimage\.io\.imread|"
     r"numpy\.load|torch\.load|h5py\.File|librosa\.load|torchaudio\.load|soundfile\.read|"
     r"torchvision\.io\..*|pydicom\.(dcmread|read_file)|rasterio\.open|nibabel\.load|json\.load|"
-    r"pandas\.read_\w+)$"
+    r"pandas\.read_\w+|(gzip|bz2|lzma|io|tarfile)\.open|zipfile\.ZipFile|pickle\.load|"
+    r"numpy\.(fromfile|loadtxt|genfromtxt)|matplotlib\.(image|pyplot)\.imread|tifffile\.imread|"
+    r"scipy\.io\.(loadmat|wavfile\.read)|wave\.open|decord\.VideoReader|cv2\.VideoCapture|"
+    r"av\.open|SimpleITK\.ReadImage|safetensors\.torch\.load_file|"
+    r"pyarrow\.parquet\.read_table|"
+    r"torchvision\.datasets\.folder\.(default|pil|accimage)_loader)$"
 )
 _READING, _TOKENIZING = "reads a file for every sample", "tokenizes every sample"
 _AUGMENTING, _DECODING = "transforms every picture", "decodes every picture"

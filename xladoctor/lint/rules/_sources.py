@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
     from xladoctor.lint.model import CallSite, FileModel
 
-#: Names, parameters and attributes on the way to where a value is made.
 #: Calls that hand on what they go over, one for one.
 _HAND_ON = frozenset({"builtins.enumerate", "builtins.iter", "builtins.list", "builtins.tuple"})
 _BARS = ("tqdm.",)
+#: Names, parameters and attributes on the way to where a value is made.
 _DEPTH = 5
 _CONSTANTS = frozenset({"None", "True", "False"})
 #: What starts a function in several processes, with ``args``, to the name of its first argument.

@@ -198,7 +198,8 @@ def _under(model: FileModel, call: CallSite, guard: Guard, depth: int = 4) -> cs
     waiting, seen = [call], {call.node}
     for _ in range(depth):
         for one in waiting:
-            if guard.node in model.tree.ancestors(one.node) and model.is_here(one.node):
+            under = model.guards(one.node) if model.is_here(one.node) else ()
+            if any(other.node is guard.node for other in under):
                 return one.node
         further = [
             caller

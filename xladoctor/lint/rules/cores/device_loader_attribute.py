@@ -10,6 +10,7 @@ from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.model.dotted import text_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._loaders import DATA_LOADER
 from xladoctor.lint.rules._sources import of_parameter
 from xladoctor.lint.rules._tolerated import tolerated
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import FileModel, Function, Guard, Problem
 
 _MISSING = frozenset({"sampler", "batch_sampler", "dataset", "batch_size", "collate_fn"})
+#: What Accelerate's wrapper has of it (``MpDeviceLoaderWrapper`` of accelerate 1.15).
+_KEPT = frozenset({"batch_sampler"})
 _LOADERS = frozenset({Kind.LOADER, Kind.DEVICE_LOADER})
 _MAKERS = "torch_xla.distributed.parallel_loader."
 
@@ -29,7 +32,12 @@ def device_loader_attribute(model: FileModel) -> Iterator[Problem]:
     for node in model.nodes(cst.Attribute):
         if node.attr.value not in _MISSING:
             continue
-        made = _maker(model, node.value) or _given(model, node.value) or _one_way(model, node)
+        made = (
+            _maker(model, node.value)
+            or _given(model, node.value)
+            or _one_way(model, node)
+            or _prepared(model, node)
+        )
         if made is None:
             continue
         if isinstance(model.parent(node), cst.AssignTarget) or tolerated(model, node):
@@ -74,6 +82,17 @@ def _maker(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:
     if not isinstance(made, cst.Call) or not (model.name(made.func) or "").startswith(_MAKERS):
         return None
     return made
+
+
+def _prepared(model: FileModel, node: cst.Attribute) -> cst.Call | None:
+    """``loader = accelerator.prepare(DataLoader(...))``, which Accelerate wraps on XLA devices."""
+    value = model.value(node.value)
+    made = value.origin if value.kind is Kind.DEVICE_LOADER and value.certain else None
+    if value.roads or not isinstance(made, cst.Call) or node.attr.value in _KEPT:
+        return None
+    if "accelerate" not in model.frameworks or "lightning" in model.frameworks:
+        return None
+    return made if model.name(made.func) == DATA_LOADER else None
 
 
 def _given(model: FileModel, node: cst.BaseExpression) -> cst.Call | None:

@@ -294,11 +294,12 @@ def _starts_later(model: FileModel, call: CallSite, start: cst.CSTNode) -> bool:
 def _one_by_one(model: FileModel, call: CallSite, depth: int = 2) -> bool:
     """Whether cores come to a call one after the other: some of them wait before it.
 
-    Or before all calls of its function, or it stands in one that ``MpSerialExecutor.run`` is given.
+    Or before all calls of its function, or it stands in one that somebody else runs.
     """
     order = model.tree.order
-    if call.function is not None and isinstance(call.function.node, cst.Lambda):
-        return True
+    here = call.function
+    if here is not None and isinstance(here.node, cst.Lambda) and not model.callers(here):
+        return True  # ``SERIAL_EXEC.run(lambda: CIFAR10(root, download=True))``
     if any(_SERIAL.search(name) for name in model.named) or _lets_one_first(model, call.node):
         return True
     held = any(
@@ -308,9 +309,9 @@ def _one_by_one(model: FileModel, call: CallSite, depth: int = 2) -> bool:
         for other in model.calls()
         if (name := model.effects.name(other)) is not None and name.empty
     )
-    callers = model.callers(call.function) if call.function is not None and depth else ()
-    here = [one for one in callers if model.is_here(one.node)]
-    return held or (bool(here) and all(_one_by_one(model, one, depth - 1) for one in here))
+    callers = model.callers(here) if here is not None and depth else ()
+    near = [one for one in callers if model.is_here(one.node)]
+    return held or (bool(near) and all(_one_by_one(model, one, depth - 1) for one in near))
 
 
 def _lets_one_first(model: FileModel, node: cst.CSTNode, depth: int = 3) -> bool:

@@ -17,7 +17,7 @@ from xladoctor.lint.words import words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem
+    from xladoctor.lint.model import CallSite, FileModel, Loop, Problem, Value
 
 #: What turns gradients off, as a context, a decorator or a call.
 _OFF = (
@@ -33,6 +33,7 @@ _SAYS = frozenset({"eval", "evaluate", "evaluation", "valid", "validate", "valid
 _TRAINS = frozenset({"backward", "zero_grad", "manual_backward", "requires_grad_", "no_sync"})
 #: Packages whose functions ask for gradients.
 _DIFFERENTIATES = ("torch.autograd.grad", "torch.autograd.functional.", "torch.func.")
+_COPY = "copy.deepcopy"
 _DEPTH = 4
 
 
@@ -54,7 +55,7 @@ def evaluation_with_gradients(model: FileModel) -> Iterator[Problem]:
             continue
         if ready is None and not _says_so(model, loop):
             continue
-        if _trains(model, loop) or _is_off(model, loop):
+        if _trains(model, loop) or _is_off(model, loop, run):
             continue
         if _are_off_everywhere(model):
             return
@@ -164,7 +165,7 @@ def _trains(model: FileModel, loop: Loop) -> bool:
     )
 
 
-def _is_off(model: FileModel, loop: Loop) -> bool:
+def _is_off(model: FileModel, loop: Loop, run: CallSite) -> bool:
     """Whether anything in reach turns gradients off, or may do so."""
     homes = {_home(other, node) for other in (model, *model.linked) for node in _mentions(other)}
     functions = [*_around(model, loop.function, _DEPTH)]
@@ -177,17 +178,32 @@ def _is_off(model: FileModel, loop: Loop) -> bool:
     functions += [function for function in entered if isinstance(function, Function)]
     if any((None if function is None else function.node) in homes for function in functions):
         return True
-    return _is_frozen(model) or any(
+    return _is_frozen(model, run) or any(
         _MAY_BE_OFF.search(model.tree.text(item.item)) for item in contexts
     )
 
 
-def _is_frozen(model: FileModel) -> bool:
-    """``model.requires_grad_(False)``: no parameter asks for a gradient."""
+def _is_frozen(model: FileModel, run: CallSite) -> bool:
+    """``model.requires_grad_(False)``: no parameter asks for a gradient.
+
+    Of another model than the one that runs it says nothing: ``ema.requires_grad_(False)``.
+    """
+    runs = model.value(run.node.func)
     return any(
-        (given := call.argument(0, "requires_grad")) is not None and model.literal(given) is False
+        (given := call.argument(0, "requires_grad")) is not None
+        and model.literal(given) is False
+        and not _is_another(model, call, runs)
         for call in model.methods("requires_grad_")
     )
+
+
+def _is_another(model: FileModel, frozen: CallSite, runs: Value) -> bool:
+    held = model.value(frozen.receiver) if frozen.receiver is not None else None
+    if held is None or held.kind is not Kind.MODEL or held.roads:
+        return False
+    if None in {held.origin, runs.origin}:
+        return False
+    return held.origin is not runs.origin or _COPY in {held.type_name} - {runs.type_name}
 
 
 def _around(model: FileModel, function: Function | None, depth: int) -> Iterator[Function | None]:
