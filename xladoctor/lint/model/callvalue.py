@@ -184,22 +184,21 @@ class CallEvaluator:
         wrapper = self._flow.memory.wrapper(function)
         if wrapper is None:
             return self._enter(node, function, bound, arguments, by_name=by_name)
-        if self._flow.memory.runs(wrapper):
-            # ``fn(*args)``: the wrapper's own call, which is one of the decorated function's.
-            if function.is_bound and bound.instance is None and arguments:
-                bound = bound.but(instance=arguments[0][1].instance)
-                arguments = arguments[1:]
-            return self._enter(None, function, bound, arguments)
+        if node is not None and wrapper in self._around(node):
+            # ``fn(*args)``, which runs what the calls of the decorated function give it.
+            return self._flow.result(function)
         given = (*bound.bound, *arguments)
         if function.owner is not None and function.is_bound:
             kind = Kind.MODEL if self._flow.hooks.is_module(function.owner) else Kind.OBJECT
-            whole = Value(
-                kind, certain=True, instance=bound.instance or Instance(function.owner, None)
-            )
-            given = ((None, whole), *given)
+            instance = bound.instance or Instance(function.owner, None)
+            given = ((None, Value(kind, certain=True, instance=instance)), *given)
         around = self._enter(node, wrapper, defined(wrapper), given, by_name=by_name)
         within = self._enter(node, function, bound, arguments, by_name=by_name)
         return within if around.kind in {Kind.UNKNOWN, Kind.NOTHING} else around
+
+    def _around(self, node: cst.CSTNode) -> Iterator[Function]:
+        function = self._flow.tree.function_of(node)
+        return iter(()) if function is None else function.around
 
     def _enter(
         self,

@@ -212,6 +212,19 @@ class Flow:
             context, otherwise
         )
 
+    def result(self, function: Function) -> Value:
+        """What a function gives back, whoever calls it."""
+        return self._runs.ask(self._result, function)
+
+    def _result(self, function: Function) -> Value:
+        given = (
+            value
+            for facts in (self._now.known, self._now.found)
+            for (one, _), value in facts.results.items()
+            if one is function
+        )
+        return functools.reduce(join, given, NOTHING)
+
     def _calls(self, call: cst.Call, function: Function, *, named: bool) -> None:
         """Remember what a call runs."""
         if named:

@@ -162,10 +162,6 @@ class Memory:
         facts = (self._now.found, self._now.known)
         return next((one.wrappers[function] for one in facts if function in one.wrappers), None)
 
-    def runs(self, function: Function) -> bool:
-        """Whether a function is under way."""
-        return self._runs.ask(self._now.functions.__contains__, function)
-
     def keep(self, node: cst.FunctionDef) -> None:
         """Where a file calls a function itself, keep what its names hold there."""
         frame = self._now.frames.get(self._now.module) if not self._now.functions else None
