@@ -194,7 +194,9 @@ class CallEvaluator:
             given = ((None, Value(kind, certain=True, instance=instance)), *given)
         around = self._enter(node, wrapper, defined(wrapper), given, by_name=by_name)
         within = self._enter(node, function, bound, arguments, by_name=by_name)
-        return within if around.kind in {Kind.UNKNOWN, Kind.NOTHING} else around
+        # What a decorator of several gives back is any of theirs.
+        alone = self._flow.memory.wraps_one(wrapper)
+        return around if alone and around.kind not in {Kind.UNKNOWN, Kind.NOTHING} else within
 
     def _around(self, node: cst.CSTNode) -> Iterator[Function]:
         function = self._flow.tree.function_of(node)

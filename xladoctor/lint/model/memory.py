@@ -162,6 +162,14 @@ class Memory:
         facts = (self._now.found, self._now.known)
         return next((one.wrappers[function] for one in facts if function in one.wrappers), None)
 
+    def wraps_one(self, wrapper: Function) -> bool:
+        """Whether a decorator has put a function in the place of one other alone."""
+        return self._runs.ask(self._wraps_one, wrapper)
+
+    def _wraps_one(self, wrapper: Function) -> bool:
+        found = {**self._now.known.wrappers, **self._now.found.wrappers}
+        return sum(one is wrapper for one in found.values()) == 1
+
     def keep(self, node: cst.FunctionDef) -> None:
         """Where a file calls a function itself, keep what its names hold there."""
         frame = self._now.frames.get(self._now.module) if not self._now.functions else None
