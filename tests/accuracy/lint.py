@@ -147,7 +147,7 @@ CODES = {
     "split-per-core": ("XLA448",),
     "lost-updates": ("XLA732",),
     "mixed-devices": ("XLA417", "XLA504"),
-    "other-bug": ("XLA417", "XLA427", "XLA437", "XLA451", "XLA452", "XLA708", "XLA801"),
+    "other-bug": ("XLA416", "XLA417", "XLA427", "XLA437", "XLA451", "XLA452", "XLA708", "XLA801"),
     # No rule finds these yet.
     "rendezvous-replicas": (),
 }

@@ -2,7 +2,7 @@
 
     python -m tests.accuracy.written [SET ...] [--verbose] [--write]
 
-``written_programs`` holds programs of two authors, ten of each, in fifteen styles: who wrote them
+``written_programs`` holds programs of three authors, ten of each, in fifteen styles: who wrote them
 drew a style, four habits of structure and seven faults of the catalogue for each, knew what the
 rules are about, and had not read how the linter finds anything. The labels (``labels.jsonl``) were
 written before anything was linted: line, code and weight of each fault, and lines that look like a

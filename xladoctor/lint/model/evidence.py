@@ -174,8 +174,10 @@ class Evidence:
             if name.rpartition(".")[2] not in _DEVICE_LOADERS and method != _OF_PARALLEL:
                 continue
             home = self._home(call)
-            for text in _devices_in(call, 0 if method == _OF_PARALLEL else 1):
-                found.setdefault((_holder_of(home, text), text), call)
+            for node in _devices_in(call, 0 if method == _OF_PARALLEL else 1):
+                text = dotted_text(node) or ""
+                holder = _holder_of(home, text) if "." in text else self._holder(node)
+                found.setdefault((holder, text), call)
         return found
 
     @functools.cached_property
@@ -287,13 +289,13 @@ class Evidence:
         return found
 
 
-def _devices_in(call: cst.Call, place: int) -> Iterator[str]:
-    """The devices that a loader is given, by their names: ``device``, ``[self.device]``."""
+def _devices_in(call: cst.Call, place: int) -> Iterator[cst.BaseExpression]:
+    """The devices that a loader is given by a name: ``device``, ``[self.device]``."""
     named = [x.value for x in call.args if x.keyword is not None and "device" in x.keyword.value]
     given = [x.value for x in call.args if x.keyword is None]
     for node in (*named, *given[place : place + 1]):
         inside = [x.value for x in node.elements] if isinstance(node, cst.List) else [node]
-        yield from (text for text in map(dotted_text, inside) if text is not None)
+        yield from (one for one in inside if dotted_text(one) is not None)
 
 
 def _backward_of(call: cst.Call) -> Iterator[str]:

@@ -197,7 +197,7 @@ class Statements:
         value = self._evaluator.evaluate(node.value, frame)
         for target in node.targets:
             placed = self._evaluator.spread(node.value, target.target, frame)
-            self.assign(target.target, value if placed is None else placed, frame)
+            self.assign(target.target, value if placed is None else placed, frame, node.value)
         for one in read_of_file(self._flow.tree, node) if frame.apart else ():
             self.assign(one, NUMBER, frame)
 
@@ -211,7 +211,8 @@ class Statements:
 
     def _annotated(self, node: cst.AnnAssign, frame: Frame) -> None:
         if node.value is not None:
-            self.assign(node.target, self._evaluator.evaluate(node.value, frame), frame)
+            value = self._evaluator.evaluate(node.value, frame)
+            self.assign(node.target, value, frame, node.value)
 
     def _branch(
         self, body: Sequence[cst.CSTNode], frame: Frame, start: Env, ends: list[Env]
@@ -309,12 +310,40 @@ class Statements:
                 held = under(value, key if isinstance(key, str) else None)
                 self._captured(entry.pattern, held, frame)
 
-    def assign(self, target: cst.CSTNode, value: Value, frame: Frame) -> None:
-        """Bind a target (name, attribute, subscript or tuple of them) to a value."""
+    def _believed(
+        self, text: str, value: Value, frame: Frame, made: cst.BaseExpression | None
+    ) -> Value:
+        """What a name holds, by what is done with it.
+
+        ``net = build("resnet", device=device)`` of a function that nobody has read: a model that is
+        made by what is told the device is there.
+        """
+        held = self._flow.belief.believed(text, value, frame)
+        if held.kind is not Kind.MODEL or held.on_device or value.kind is Kind.MODEL:
+            return held
+        told = made.args if isinstance(made, cst.Call) else ()
+        kinds = {self._evaluator.evaluate(one.value, frame).kind for one in told}
+        return held.but(on_device=True) if Kind.DEVICE in kinds else held
+
+    def assign(
+        self,
+        target: cst.CSTNode,
+        value: Value,
+        frame: Frame,
+        made: cst.BaseExpression | None = None,
+    ) -> None:
+        """Bind a target (name, attribute, subscript or tuple of them) to a value.
+
+        Args:
+            target: What is bound.
+            value: What it is bound to.
+            frame: The call that runs.
+            made: The expression whose value it is, where it is one.
+        """
         if frame.apart:
             value = of_some_cores(value)
         if isinstance(target, cst.Name):
-            value = self._flow.belief.believed(target.value, value, frame)
+            value = self._believed(target.value, value, frame, made)
             self._bind(target.value, value, frame)
             if frame.function and target.value in self._flow.tree.scopes[target].globals:
                 self._flow.memory.share(target.value, value)
@@ -334,7 +363,7 @@ class Statements:
             holder = self._evaluator.evaluate(target.value, frame)
             text = dotted_text(target)
             if text is not None:
-                value = self._flow.belief.believed(text, value, frame)
+                value = self._believed(text, value, frame, made)
                 frame.env[text] = value
             if holder.kind is Kind.CONTAINER and holder.type_name in HOLDERS:
                 held = with_attribute(holder, target.attr.value, value)

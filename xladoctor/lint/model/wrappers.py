@@ -8,6 +8,7 @@ from xladoctor.lint.model import knowledge as know
 
 #: Modules that say that they are about XLA devices: ``tpu_utils``, ``common.xla``.
 _ABOUT_XLA = re.compile(r"(^|[._])(xla|tpu|neuron)s?([._]|$)", re.IGNORECASE)
+_OF_HPUS = re.compile(r"habana|hpu|gaudi|lazy", re.IGNORECASE)
 #: Libraries whose modules of such names are something else.
 _OTHERS = (
     "torch_xla.",
@@ -42,8 +43,9 @@ def meant(dotted: str | None) -> str | None:
     module, _, name = (dotted or "").rpartition(".")
     if name not in _MEANT or not module or dotted is None or dotted.startswith(_OTHERS):
         return None
-    # ``get_xla_device`` and the like say it by themselves.
-    return _MEANT[name] if "xla" in name or _ABOUT_XLA.search(module) else None
+    # ``get_xla_device`` and the like say it by themselves; HPUs have a ``mark_step``, too.
+    says = "xla" in name or (name == "mark_step" and _OF_HPUS.search(module) is None)
+    return _MEANT[name] if says or _ABOUT_XLA.search(module) else None
 
 
 def may_end_graph(dotted: str | None) -> bool:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, walk
 from xladoctor.lint.rules._batches import is_known
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._pending import left_waiting, now_and_then, waits_in_graph
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, reduces_gradients
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +38,8 @@ def nothing_pending(
     """
     if guard.master is not None and model.in_step_closure(node):
         return True  # it runs behind the step, whose graph has ended on all cores
+    if _steps_without_collectives(model, function):
+        return True
     around = model.loop(node)
     for end in _ends_of_graphs(model, function):
         if end is node or not in_order(model, end, node) or not _comes_out(model, end, around):
@@ -55,6 +57,29 @@ def nothing_pending(
     return bool(callers) and all(
         nothing_pending(model, caller.node, caller.function, guard, depth - 1) for caller in callers
     )
+
+
+def _steps_without_collectives(model: FileModel, function: Function | None) -> bool:
+    """Whether a function takes all steps itself, and no line of the program reduces anything.
+
+    (Which is told by XLA302.) ``optimizer.step()`` of each core alone leaves nothing to wait for.
+    """
+    if function is None or model.led_by or reduces_gradients(model):
+        return False
+    steps = [loop for loop in model.loops if loop.kind is LoopKind.STEP]
+    taken = [call for loop in steps for call in model.calls_in(loop.node) if _is_plain(model, call)]
+    return (
+        bool(taken)
+        and all(call.function is function for call in taken)
+        and not any(
+            waits_in_graph(part, call) for part in (model, *model.linked) for call in part.calls()
+        )
+    )
+
+
+def _is_plain(model: FileModel, call: CallSite) -> bool:
+    held = call.receiver if call.method == "step" else None
+    return held is not None and model.value(held).kind is Kind.OPTIMIZER
 
 
 def _adds_one(model: FileModel, loop: Loop) -> bool:

@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING
 import libcst as cst
 
 from xladoctor.lint.model import Class, Function, children, walk
+from xladoctor.lint.rules._exact import assigned
+from xladoctor.lint.rules._settled import settled
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from xladoctor.lint.model import CallSite, FileModel
 
 #: Samples that no training comes to the end of.
@@ -25,6 +29,8 @@ def endless(model: FileModel, loader: CallSite) -> bool:
     made = _made(model, dataset) if dataset is not None else None
     if made is not None and _repeats(model, made.node):
         return True
+    if dataset is not None and any(_repeats(model, stage) for stage in _stages(model, dataset)):
+        return True
     if made is None or not isinstance(made.target, Class):
         return False
     if any(_repeats(model, method.node) for method in made.target.methods.values()):
@@ -33,12 +39,49 @@ def endless(model: FileModel, loader: CallSite) -> bool:
     return method is not None and _goes_on(model, method.node.body)
 
 
+def endless_behind(model: FileModel, device_loader: CallSite) -> bool:
+    """Whether ``pl.ParallelLoader(batches, [device])`` goes over batches that never run out."""
+    batches = device_loader.argument(0, "loader")
+    made = model.value(batches).origin if batches is not None else None
+    if not isinstance(made, cst.Call):
+        return False
+    home = model.file_with(made)
+    return endless(home, home.call(made))
+
+
 def _repeats(model: FileModel, node: cst.CSTNode) -> bool:
-    """``rows.repeat()`` of tf.data and WebDataset: without a number they begin again for ever."""
+    """``rows.repeat()`` of tf.data and WebDataset: without a number they begin again for ever.
+
+    So do shards of WebDataset that are drawn again and again (``resampled=True``; webdataset 1.0).
+    """
     return any(
-        isinstance(part, cst.Call) and not part.args and model.call(part).method == "repeat"
-        for part in walk(node)
+        isinstance(part, cst.Call) and _begins_again(model, model.call(part)) for part in walk(node)
     )
+
+
+def _begins_again(model: FileModel, call: CallSite) -> bool:
+    again = call.keywords.get("resampled")
+    return (
+        (call.method == "repeat" and not call.node.args)
+        or call.last == "ResampledShards"
+        or (again is not None and {*settled(model, again)} == {True})
+    )
+
+
+def _stages(model: FileModel, dataset: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """What a row of calls begins with, name by name: ``data`` of ``data.map(f)``."""
+    waiting, seen = [dataset], set()
+    while waiting:
+        one = waiting.pop()
+        while isinstance(one, cst.Call | cst.Attribute):
+            one = one.func if isinstance(one, cst.Call) else one.value
+        if not isinstance(one, cst.Name):
+            continue
+        for made in assigned(model, one):
+            if made not in seen and isinstance(made, cst.Call):
+                seen.add(made)
+                waiting.append(made)
+                yield made
 
 
 def cut_to_batches(model: FileModel, loader: CallSite) -> bool:

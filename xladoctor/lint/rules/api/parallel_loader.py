@@ -26,7 +26,7 @@ def parallel_loader(model: FileModel) -> Iterator[Problem]:
             continue  # a device loader of the program's own: it makes one for each epoch
         yield model.problem(
             call.node,
-            "a ParallelLoader lasts for one epoch: every epoch needs a new one, and its "
+            "a ParallelLoader goes over its loader once: every pass needs a new one, and its "
             "per_device_loader",
             suggestion=(
                 "use pl.MpDeviceLoader(loader, device), which can be iterated in every epoch"

@@ -10,6 +10,7 @@ from xladoctor.lint.model import Kind, OnXla
 from xladoctor.lint.model.dotted import string, text_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._lightning import devices_of_trainers
+from xladoctor.lint.rules._settled import settled
 from xladoctor.lint.rules._sources import sources
 from xladoctor.lint.words import words
 
@@ -84,6 +85,10 @@ def _no_devices(model: FileModel) -> Iterator[Problem]:
                     suggestion="torch_xla.device(), which is this core's own",
                 )
                 continue
+            others = [one for one in made or () if _is_other(model, one)]
+            if call.last in _DEVICES and others and others == made and others[0] not in told:
+                told.add(others[0])
+                yield _of_other(model, node, others[0])
             text = next((one for one in made or () if _is_longer(model, one)), None)
             if text is None or text in told:
                 continue
@@ -95,6 +100,28 @@ def _no_devices(model: FileModel) -> Iterator[Problem]:
                 suggestion="give the device itself",
                 related=[model.place(text, "the text is made here")],
             )
+
+
+def _of_other(model: FileModel, given: cst.BaseExpression, made: cst.BaseExpression) -> Problem:
+    """``device = torch.device("cuda" if ... else "cpu")`` that a device loader is given."""
+    here = model.is_here(made)
+    return model.problem(
+        made if here else given,
+        "a device loader is given this device, which is no XLA device: its first batch raises "
+        "RuntimeError, and what is moved to it trains on a GPU or the CPU",
+        suggestion="device = torch_xla.device()",
+        related=[model.place(given if here else made, "given here" if here else "made here")],
+    )
+
+
+def _is_other(model: FileModel, node: cst.BaseExpression) -> bool:
+    """``torch.device("cuda" if torch.cuda.is_available() else "cpu")``: a GPU or the CPU."""
+    call = model.file_with(node).call(node) if isinstance(node, cst.Call) else None
+    kind = call.argument(0, "type") if call is not None and call.name == "torch.device" else None
+    names = settled(model.file_with(node), kind) if kind is not None else ()
+    return bool(names) and all(
+        isinstance(name, str) and name.partition(":")[0] in {"cuda", "cpu"} for name in names
+    )
 
 
 def _devices_given(call: CallSite) -> Sequence[cst.BaseExpression]:

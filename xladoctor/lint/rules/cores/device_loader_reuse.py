@@ -10,6 +10,7 @@ from xladoctor.lint.model import Kind, LoopKind
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rewrites.parallel import PARALLEL, device_loader_fix
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._endless import endless_behind
 from xladoctor.lint.rules._exact import around, assigned, given_last, in_order, made_by
 from xladoctor.lint.rules._for_epochs import taken_for_epochs
 from xladoctor.lint.rules._sources import sources
@@ -86,7 +87,10 @@ def _of_loader(model: FileModel, call: CallSite) -> Problem | None:
 
 
 def _of_iterator(model: FileModel, call: CallSite) -> Problem | None:
-    """What it gives is gone over in several epochs."""
+    """What it gives is gone over in several epochs, unless it goes on for ever."""
+    loader = made_by(model, call.receiver) if call.receiver is not None else None
+    if loader is not None and endless_behind(model, loader):
+        return None
     taken = taken_for_epochs(model, call)
     if taken is not None:
         return _exhausted(model, call, [taken], None)

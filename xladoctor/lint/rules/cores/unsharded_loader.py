@@ -12,6 +12,7 @@ from xladoctor.lint.rewrites.moves import indent_of, line_of
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import entry_places, every_core
 from xladoctor.lint.rules._fabric import feeds_itself
+from xladoctor.lint.rules._idle_samplers import idle_samplers
 from xladoctor.lint.rules._loaders import (
     DATA_LOADER,
     SAMPLER,
@@ -50,6 +51,7 @@ def unsharded_loader(model: FileModel) -> Iterator[Problem]:
     if (model.led_by and not feeds_itself(model)) or divided(model) is not None:
         return  # cores with parts of one model take the same batches
     yield from _of_files(model)
+    yield from _of_idle_samplers(model)
     for call in model.calls(DATA_LOADER, *_OTHERS):
         if call.node in of_trainers or call.has_star or _sampler_shares(model, call):
             continue
@@ -121,6 +123,18 @@ def _of_files(model: FileModel) -> Iterator[Problem]:
                 *entry_places(model, entry),
                 model.place(loop.node, f"the {loop.kind.value} over it"),
             ],
+        )
+
+
+def _of_idle_samplers(model: FileModel) -> Iterator[Problem]:
+    """``sampler = DistributedSampler(rows, ...)`` that no loader is given."""
+    for call, entry in idle_samplers(model):
+        yield model.problem(
+            call.node,
+            "no loader is given this sampler: every core takes the samples as its loader draws "
+            "them, and all of them may train on the same batches",
+            suggestion="give it to the loader: DataLoader(dataset, ..., sampler=sampler)",
+            related=entry_places(model, entry),
         )
 
 

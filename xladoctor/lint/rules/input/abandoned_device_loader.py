@@ -11,6 +11,7 @@ from xladoctor.lint.model.conditions import joined
 from xladoctor.lint.model.dotted import is_name
 from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._endless import endless_behind
 from xladoctor.lint.rules._exact import same_name
 from xladoctor.lint.rules._sharded import bound
 from xladoctor.lint.rules._sources import sources
@@ -58,7 +59,7 @@ def abandoned_device_loader(model: FileModel) -> Iterator[Problem]:
             continue
         if not model.is_here(maker) or model.call(maker).name != _LOADER:
             continue
-        if not _repeated(model, loop, maker):
+        if not _repeated(model, loop, maker) or _goes_on(model, loop, maker):
             continue
         leave = _break(model, loop)
         if leave is None or any(_closes_loader(model, call) for call in model.methods("close")):
@@ -145,6 +146,12 @@ def _is_replaced(model: FileModel, call: CallSite, name: str, reads: list[cst.Na
     if not isinstance(part, cst.Assign) or not is_name(part.targets[0].target, name):
         return False
     return not any(node in reads for node in walk(part.value))
+
+
+def _goes_on(model: FileModel, loop: Loop, maker: cst.Call) -> bool:
+    """Whether the next epoch takes the batches that this one leaves: an endless iterator."""
+    made_outside = model.loop(maker) is None and loop.function is model.function_of(maker)
+    return made_outside and endless_behind(model, model.call(maker))
 
 
 def _repeated(model: FileModel, loop: Loop, maker: cst.Call) -> bool:

@@ -10,6 +10,7 @@ from xladoctor.lint.library import Returns
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cuda import runs_with_xla
+from xladoctor.lint.rules._environment import is_environ, key_of, settings
 from xladoctor.lint.rules._exact import around
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from xladoctor.lint.model import CallSite, FileModel, Function, Problem
 
 
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 #: What is made on a device that it is told.
 _MADE = frozenset({Returns.NEW_TENSOR, Returns.BESIDE, Returns.MODEL, Returns.PARAMETER})
 
@@ -28,6 +30,7 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
     """Find ``.cuda()``, ``.to("cuda")``, ``.to(0)`` and ``torch.device("cuda")`` unguarded."""
     if not model.is_xla:
         return
+    yield from _of_environment(model)
     for call in model.calls():
         default = _default(model, call)
         if default is None and not _to_cuda(model, call):
@@ -49,6 +52,28 @@ def cuda_placement(model: FileModel) -> Iterator[Problem]:
             suggestion="device = torch_xla.device(), and .to(device)",
             fix=_fix(model, call),
         )
+
+
+def _of_environment(model: FileModel) -> Iterator[Problem]:
+    """``os.environ["CUDA_VISIBLE_DEVICES"]`` that is read, and that no file of the program sets."""
+    reads = [
+        node
+        for node in model.nodes(cst.Subscript)
+        if is_environ(model, node.value)
+        and key_of(model, node) == _VISIBLE
+        and not isinstance(model.parent(node), cst.AssignTarget | cst.Del)
+    ]
+    parts = (model, *model.linked) if reads else ()
+    if any(name == _VISIBLE for part in parts for name, _, _ in settings(part)):
+        return
+    for node in reads:
+        tried = any(isinstance(one, cst.Try | cst.If | cst.IfExp) for one in around(model, node))
+        if not tried and runs_with_xla(model, node):
+            yield model.problem(
+                node,
+                "nothing sets CUDA_VISIBLE_DEVICES on a machine without GPUs: this raises KeyError",
+                suggestion='os.environ.get("CUDA_VISIBLE_DEVICES"), or leave it out',
+            )
 
 
 def _taken(model: FileModel, call: CallSite, default: cst.BaseExpression) -> Iterator[Problem]:

@@ -1,0 +1,204 @@
+"""What other files make, devices, modules and streams, and what is known of it here: told or not.
+
+All programs are invented. ``# !XLA101`` marks a line on which that rule has to find something; no
+other line may have a finding of a code that is asked for.
+"""
+
+from __future__ import annotations
+
+import pytest
+from rule_helpers import found, marks
+
+XLA = """\
+import os
+import torch
+import torch.nn.functional as F
+import torch_xla
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+import torch_xla.distributed.xla_multiprocessing as xmp
+import torch_xla.runtime as xr
+"""
+STREAM = (
+    XLA
+    + """
+import webdataset as wds
+def batches(urls, again):
+    rows = wds.WebDataset(urls, resampled=again).shuffle(100).decode("pil").to_tuple("jpg", "cls")
+    rows = rows.batched(32, partial=False)
+    return wds.WebLoader(rows, batch_size=None, num_workers=2)
+def _mp_fn(index, urls):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = pl.ParallelLoader(batches(urls, AGAIN), [device]).per_device_loader(device)AT
+    for epoch in range(4):
+        for step, (images, labels) in enumerate(loader):
+            if step >= 1000:
+                break
+            optimizer.zero_grad()
+            F.cross_entropy(model(images), labels).backward()
+            xm.optimizer_step(optimizer)
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=("rows-{000..100}.tar",))
+"""
+)
+BUILT = (
+    XLA
+    + """
+from project.models import build
+def _mp_fn(index, rows):
+    device = torch_xla.device()
+    net = build("small", GIVEN)
+    optimizer = torch.optim.AdamW(net.parameters())
+    for step, (x, y) in enumerate(pl.MpDeviceLoader(rows, device)):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        xm.optimizer_step(optimizer)
+    torch.save({"model": net.state_dict()}, f"net-{index}.pt")AT
+"""
+)
+SAMPLED = (
+    XLA
+    + """
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from project.data import Rows, make_loader
+def _mp_fn(index, files):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    rows = Rows(files)
+    sampler = DistributedSampler(rows, num_replicas=xr.world_size(), rank=xr.global_ordinal())AT
+    loader = make_loader(rows, batch_size=8, shuffle=FalseGIVEN)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for x, y in pl.MpDeviceLoader(loader, device):
+            optimizer.zero_grad()
+            F.cross_entropy(model(x), y).backward()
+            xm.optimizer_step(optimizer)
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=(["a", "b"],))
+"""
+)
+AGENT = """\
+import torch
+from project.HELPERS import get_device, mark_step
+class Agent:
+    def __init__(self, config, model):
+        self.device = get_device()
+        self.model = model.to(self.device)
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+    def update(self, batch):
+        loss = self.model(batch.to(self.device)).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        mark_step()
+        return {"loss": loss.item()}AT
+"""
+PROGRAMS = {
+    "XLA415 XLA608: a stream that ends": STREAM.replace("AGAIN", "False")
+    .replace("AT", "  # !XLA415")
+    .replace("                break", "                break  # !XLA608"),
+    "XLA415 XLA608: shards that are drawn again and again never end": STREAM.replace(
+        "AGAIN", "True"
+    ).replace("AT", ""),
+    "XLA721: a model whose maker is told the device": BUILT.replace(
+        "GIVEN", "device=device"
+    ).replace("AT", "  # !XLA721"),
+    "XLA721: one of which nobody knows where it is": BUILT.replace("GIVEN", "width=8").replace(
+        "AT", ""
+    ),
+    "XLA402: a sampler that no loader is given": SAMPLED.replace("GIVEN", "").replace(
+        "AT", "  # !XLA402"
+    ),
+    "XLA402: one that a loader of another file is given": SAMPLED.replace(
+        "GIVEN", ", sampler=sampler"
+    ).replace("AT", ""),
+    "XLA101: mark_step of a module of the project": AGENT.replace("HELPERS", "devices").replace(
+        "AT", "  # !XLA101"
+    ),
+    "XLA101: that of HPUs": AGENT.replace("HELPERS", "hpu_tools").replace("AT", ""),
+    "XLA801: a module that never was, by what everybody calls it": """\
+import torch
+import torch_xla.core.model as xm  # !XLA801
+def main():
+    print(xm.get_ordinal())  # !XLA801
+""",
+    "XLA706: a variable that only machines with GPUs have": XLA
+    + """
+def _mp_fn(index):
+    device = torch_xla.device()
+    print(index, os.environ["CUDA_VISIBLE_DEVICES"], device)  # !XLA706
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        print(os.environ["CUDA_VISIBLE_DEVICES"])
+    print(os.environ.get("CUDA_VISIBLE_DEVICES"))
+""",
+    "XLA706: one that the program sets": XLA
+    + """
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+def _mp_fn(index):
+    print(index, os.environ["CUDA_VISIBLE_DEVICES"], torch_xla.device())
+""",
+    "XLA416 XLA101: a device loader and a GPU": XLA
+    + """
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # !XLA416
+def train(loader, model, optimizer):
+    for x, y in pl.ParallelLoader(loader, [device]).per_device_loader(device):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        print(loss.item())  # !XLA101
+        loss.backward()
+        xm.optimizer_step(optimizer)
+""",
+    "XLA416: a device that may be one of XLA": XLA
+    + """
+device = torch_xla.device() if os.environ.get("TPU") else torch.device("cpu")
+def train(loader):
+    return pl.MpDeviceLoader(loader, device)
+""",
+    "XLA405: a save of the master where nothing is reduced": XLA
+    + """
+from project.data import load
+def _mp_fn(index, rows):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(torch.utils.data.DataLoader(rows, 8)):
+        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
+        if (step + 1) % 4 == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+            torch_xla.sync()
+    if xm.is_master_ordinal():
+        xm.save(model.state_dict(), "net.pt")
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=(load(),))
+""",
+    "XLA405: where a reduction may be pending": XLA
+    + """
+from project.data import load
+def _mp_fn(index, rows):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(torch.utils.data.DataLoader(rows, 8)):
+        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
+        if (step + 1) % 4 == 0:
+            xm.optimizer_step(optimizer)
+            optimizer.zero_grad()
+    if xm.is_master_ordinal():
+        xm.save(model.state_dict(), "net.pt")  # !XLA405
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=(load(),))
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_people_write_it(name):
+    program = PROGRAMS[name]
+    asked = name.partition(":")[0].split()
+    told = {(row, code) for row, code in found(program) if code in asked}
+    assert told == {(row, code) for row, code in marks(program) if code in asked}
