@@ -176,6 +176,35 @@ def _mp_fn(index, rows):
 if __name__ == "__main__":
     xmp.spawn(_mp_fn, args=(load(),))
 """,
+    "XLA405 XLA721: flags and the master by functions of the program": XLA
+    + """
+def _should_use_xla():
+    return os.environ.get("USE_TPU") == "1"
+use_xla = _should_use_xla()
+def is_main():
+    return (not use_xla) or xm.is_master_ordinal()
+def write(state, path):
+    if use_xla:
+        xm.save(state, path)
+    else:
+        torch.save(state, path)
+def _mp_fn(index, steps):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        if step % 100 == 0:
+            if is_main():
+                write(model.state_dict(), "net.pt")
+        model(torch.randn(4, 8, device=device)).sum().backward()
+        if use_xla:
+            xm.optimizer_step(optimizer)
+            xm.mark_step()
+        else:
+            optimizer.step()
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=(1000,))
+""",
     "XLA405: where a reduction may be pending": XLA
     + """
 from project.data import load

@@ -22,7 +22,7 @@ _FLAG = frozenset(
     [
         "use", "used", "using", "is", "has", "have", "on", "with", "torch", "available", "found",
         "enabled", "enable", "installed", "imported", "supported", "running", "flag", "mode", "mp",
-        "dp", "want", "in", "env",
+        "dp", "want", "in", "env", "should", "detected", "active",
     ]
 )  # fmt: skip
 #: Words by which programs call their settings, which are equal on all cores.

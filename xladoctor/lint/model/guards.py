@@ -12,9 +12,10 @@ from xladoctor.lint.model.booleans import MASTERS
 from xladoctor.lint.model.conditions import joined, meant, without_not
 from xladoctor.lint.model.devices import Devices
 from xladoctor.lint.model.dotted import dotted_text, is_name, last_name
+from xladoctor.lint.model.helpers import returned
 from xladoctor.lint.model.loops import Guard, OnXla
 from xladoctor.lint.model.masters import Masters
-from xladoctor.lint.model.syntax import children
+from xladoctor.lint.model.syntax import Function, children
 from xladoctor.lint.model.turns import both_sides, leaves, refuses
 from xladoctor.lint.model.values import Kind
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from xladoctor.lint.model.flow import Flow
-    from xladoctor.lint.model.syntax import Function
 
 #: By type and not by isinstance, which LibCST's abstract classes make slow.
 _FUNCTION_TYPES = frozenset([cst.FunctionDef, cst.Lambda, cst.ClassDef])
@@ -174,6 +174,8 @@ class Guards:
         if master is None and test is not asked:  # by its name alone: ``is_master = first()``
             master = self._master(asked, when=when, refused=refused)
         runs = self.devices.tests.of_guard(test, when=holds)
+        if runs in {None, OnXla.MAYBE} and test is not asked:  # ``use_tpu = detect()``
+            runs = self.devices.tests.of_guard(asked, when=when) or runs
         return Guard(node, test, holds, written, inside, master, runs)
 
     def _master(self, test: cst.BaseExpression, *, when: bool, refused: bool) -> bool | None:
@@ -190,13 +192,23 @@ class Guards:
         return None
 
     def _asks_on_xla(self, test: cst.BaseExpression) -> bool:
-        """``not on_tpu or rank == 0``: on XLA devices this lets the master alone through."""
-        for part in joined(test, cst.And):
+        """``not on_tpu or rank == 0``: on XLA devices this lets the master alone through.
+
+        Also what ``def is_main(): return not on_tpu or rank == 0`` gives back.
+        """
+        for part in joined(self._answer(test), cst.And):
             ways = list(joined(part, cst.Or))
             left = [one for one in ways if self._may_hold(one)]
             if len(left) == 1 < len(ways) and self._kind(left[0]) is Kind.IS_MASTER:
                 return True
         return False
+
+    def _answer(self, test: cst.BaseExpression) -> cst.BaseExpression:
+        """What a function of the program gives back that is asked, if it has one answer."""
+        asked = self._flow.targets(test) if isinstance(test, cst.Call) else ()
+        function = asked[0] if len(asked) == 1 else None
+        answers = [*returned(function)] if isinstance(function, Function) else []
+        return answers[0] if len(answers) == 1 else test
 
     def _may_hold(self, test: cst.BaseExpression) -> bool:
         """Whether a condition can hold on XLA devices."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from xladoctor.lint.model import Function, Kind, LoopKind, walk
+from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.rules._batches import is_known
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._pending import left_waiting, now_and_then, waits_in_graph
@@ -49,6 +49,8 @@ def nothing_pending(
         if now_and_then(model, end, node):
             continue
         return not _started_between(model, function, end, node)
+    if around is not None and _ended_by_the_turn_before(model, function, node, around):
+        return True
     if function is None or depth == 0:
         return False
     if around is not None and (around.function is not function or _adds_one(model, around)):
@@ -56,6 +58,26 @@ def nothing_pending(
     callers = model.callers(function)
     return bool(callers) and all(
         nothing_pending(model, caller.node, caller.function, guard, depth - 1) for caller in callers
+    )
+
+
+def _ended_by_the_turn_before(
+    model: FileModel, function: Function | None, node: cst.CSTNode, loop: Loop
+) -> bool:
+    """``for step in range(n): if due: save()``, with ``xm.mark_step()`` at the end of each turn."""
+    if loop.function is not function or loop.implicit or loop.kind is not LoopKind.STEP:
+        return False
+    ends = [
+        end
+        for end in _ends_of_graphs(model, function)
+        if model.loop(end) is loop
+        and end is not node
+        and in_order(model, node, end)
+        and _ends_each_turn(model, end, loop)
+    ]
+    return bool(ends) and not any(
+        in_order(model, call.node, node) and left_waiting(model, call)
+        for call in model.calls_of(function)
     )
 
 
@@ -109,8 +131,9 @@ def _comes_out(model: FileModel, end: cst.CSTNode, around: Loop | None) -> bool:
 
 def _ends_each_turn(model: FileModel, end: cst.CSTNode, loop: Loop) -> bool:
     """Whether no condition in a loop decides about an end, and no collective follows it there."""
-    within = set(walk(loop.node))
-    if any(guard.node in within and guard.node is not loop.node for guard in model.guards(end)):
+    within = set(walk(loop.node)) - {loop.node}
+    asked = (guard for guard in model.guards(end) if guard.runs is not OnXla.YES)
+    if any(guard.node in within for guard in asked):
         return False
     return not any(
         call.node in within and in_order(model, end, call.node) and left_waiting(model, call)
