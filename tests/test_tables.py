@@ -558,6 +558,96 @@ def test_models_that_tie_come_apart_by_the_move_and_by_prepare():
     assert [row for row in rows if row[:1] == ["prepared"]] == [["prepared", "False"]] * 5
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_models_that_the_table_says_read_their_mask_are_there():
+    transformers = pytest.importorskip("transformers")
+    table = catalogue.table("masks")
+    kinds = [row["type"] for row in table["family"]]
+    assert not set(kinds) & set(table["silent"])
+    named = [name for row in table["family"] for name in row["classes"]]
+    assert len(named) == len(set(named))
+    for row in table["family"]:
+        assert set(row) - {"second"} == {"type", "classes", "eager"}, row
+        assert set(row.get("second", ())) <= set(row["classes"]), row
+        for name in row["classes"]:
+            cls = getattr(transformers, name)
+            assert cls.config_class.model_type == row["type"], name
+            parameters = [*inspect.signature(cls.forward).parameters]
+            assert (parameters[2] == "attention_mask") is (name in row.get("second", ())), name
+
+
+MASKS = """
+import torch
+import torch_xla
+import torch_xla.debug.metrics as metrics
+import transformers
+
+small = dict(vocab_size=50, num_hidden_layers=1, num_attention_heads=2, hidden_size=16,
+             intermediate_size=16)
+configs = {
+    "GPT2LMHeadModel": transformers.GPT2Config(n_layer=1, n_head=2, n_embd=16, vocab_size=50),
+    "LlamaForCausalLM": transformers.LlamaConfig(**small, num_key_value_heads=2),
+    "BertModel": transformers.BertConfig(**small),
+    "RobertaForSequenceClassification": transformers.RobertaConfig(**small),
+    "T5ForConditionalGeneration": transformers.T5Config(
+        d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, vocab_size=50,
+        decoder_start_token_id=0),
+    "BloomForCausalLM": transformers.BloomConfig(
+        hidden_size=16, n_layer=1, n_head=2, vocab_size=50),
+}
+ids = torch.randint(3, 49, (2, 8))
+mask = torch.ones(2, 8, dtype=torch.long)
+mask[0, 5:] = 0
+device = torch_xla.device()
+
+def run(model, mask):
+    more = {"labels": ids.to(device)} if "Conditional" in type(model).__name__ else {}
+    given = None if mask is None else mask.to(device)
+    torch_xla.sync(wait=True)
+    metrics.clear_all()
+    out = model(input_ids=ids.to(device), attention_mask=given, **more)
+    reads = metrics.counter_value("aten::_local_scalar_dense") or 0
+    out = out.logits if "logits" in out else out.last_hidden_state
+    return reads, out.detach().cpu()
+
+for name, config in configs.items():
+    told = []
+    for how in ("sdpa", "eager"):
+        try:
+            config._attn_implementation = how
+            model = getattr(transformers, name)(config).to(device).eval()
+        except ValueError:
+            continue
+        reads, plain = run(model, mask)
+        if name == "BloomForCausalLM":
+            told += [how, reads > 0]
+            continue
+        whole, same = run(model, mask[:, None, None, :].bool())
+        none, _ = run(model, None)
+        told += [how, reads > 0, whole, none, torch.allclose(plain, same, atol=1e-5)]
+    print(name, *told)
+"""
+
+
+@pytest.mark.xla
+@pytest.mark.slow
+def test_models_read_the_masks_that_the_table_says():
+    for package in ("torch_xla", "transformers"):
+        pytest.importorskip(package)
+    rows = {row[0]: row[1:] for row in map(str.split, _printed(MASKS).splitlines()) if row[1:]}
+    families = catalogue.table("masks")["family"]
+    eager = {name: row["eager"] for row in families for name in row["classes"]}
+    for name, told in rows.items():
+        if name == "BloomForCausalLM":
+            assert "True" not in told, (name, told)
+            continue
+        assert told[1:4] == ["True", "0", "0"], (name, told)
+        assert told[6:9] == [str(eager[name]), "0", "0"], (name, told)
+        if not name.endswith(("ForCausalLM", "LMHeadModel")):
+            assert {told[4], told[9]} == {"True"}, (name, told)
+    assert len(rows) == 6
+
+
 def _last(dotted):
     return dotted.rpartition(".")[2]
 

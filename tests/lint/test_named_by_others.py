@@ -126,6 +126,22 @@ import torch_xla.core.model as xm  # !XLA801
 def main():
     print(xm.get_ordinal())  # !XLA801
 """,
+    "XLA406: a file that only the master has written": XLA
+    + """
+def _mp_fn(index):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 8).to(device)
+    xm.save(model.state_dict(), "a.pt")
+    model.load_state_dict(torch.load("a.pt"))  # !XLA406
+    xm.save(model.state_dict(), "b.pt")
+    xm.rendezvous("written")
+    model.load_state_dict(torch.load("b.pt"))
+    if xm.is_master_ordinal():
+        xm.save(model.state_dict(), "c.pt")
+        print(torch.load("c.pt"))
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn)
+""",
     "XLA706: a variable that only machines with GPUs have": XLA
     + """
 def _mp_fn(index):

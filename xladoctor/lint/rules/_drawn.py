@@ -98,9 +98,13 @@ def _given_back(model: FileModel, node: cst.Call) -> list[cst.BaseExpression]:
 
 
 def _is_made(model: FileModel, node: cst.BaseExpression) -> bool:
-    """Whether an expression is a call, or a name that one is bound to."""
+    """Whether an expression is a call, or a name that one is bound to.
+
+    Also a parameter that has been wrapped: ``def wrap(net): net = DDP(net); return net``.
+    """
     if isinstance(node, cst.Name):
-        made = assigned(model, node)
+        parameter = model.is_parameter(node)
+        made = [*model.assigned_to(node)] if parameter else assigned(model, node)
         return bool(made) and all(isinstance(one, cst.Call) for one in made)
     return isinstance(node, cst.Call) and _within(model, node) is None
 

@@ -331,6 +331,15 @@ def around(model: FileModel, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
         parent = model.parent(parent)
 
 
+def in_two_branches(model: FileModel, one: cst.CSTNode, other: cst.CSTNode) -> bool:
+    """Whether two nodes stand in the two branches of one ``if``, of which one is taken."""
+    outer, others = set(around(model, one)), set(around(model, other))
+    return any(
+        isinstance(node, cst.If) and (node.body in outer) != (node.body in others)
+        for node in outer & others
+    )
+
+
 def reads(model: FileModel, name: cst.Name) -> Iterator[cst.Name]:
     """Where a name of the file is read, whatever it is bound to then."""
     bindings = model.bindings(name.value, name)

@@ -48,7 +48,7 @@ _ENCODER_ALONE = patterns.lazy(
     r"(Unet\w*|FPN|Linknet|MAnet|PSPNet|PAN|DeepLabV3\w*|UPerNet|Segformer|DPT|create_model)$"
 )
 #: peft 0.17: LoRA draws ``lora_A`` unless ``init_lora_weights`` says how else; others draw too.
-_ADAPTERS = frozenset(
+ADAPTERS = frozenset(
     {"peft.get_peft_model", "peft.mapping.get_peft_model", "peft.mapping_func.get_peft_model"}
 )
 #: Those whose ``from_pretrained`` draws the last layer for another number of classes.
@@ -96,7 +96,7 @@ def _of_task(model: FileModel, classes: cst.BaseExpression) -> bool:
 
 def draws_adapters(call: CallSite) -> bool:
     """``get_peft_model(net, LoraConfig())``: half of each adapter is drawn."""
-    return call.name in _ADAPTERS
+    return call.name in ADAPTERS
 
 
 def _draws_task(model: FileModel, call: CallSite) -> bool:

@@ -15,6 +15,7 @@ from xladoctor.lint.rules._appends import appended_path
 from xladoctor.lint.rules._cores import differs, entry_places, every_core
 from xladoctor.lint.rules._downloads import IS_THERE, fetched_by_master, fetches, is_dataset
 from xladoctor.lint.rules._own_locks import own_locks
+from xladoctor.lint.rules._read_early import read_early
 from xladoctor.lint.rules._reads import snippet
 from xladoctor.lint.rules._same import same_everywhere
 from xladoctor.lint.rules._writes import (
@@ -87,6 +88,19 @@ def file_written_by_every_core(model: FileModel) -> Iterator[Problem]:
     yield from _downloads(model)
     yield from _commands(model)
     yield from own_locks(model)
+    yield from _read_early(model)
+
+
+def _read_early(model: FileModel) -> Iterator[Problem]:
+    """``xm.save(state, path)``, and ``torch.load(path)`` right behind it."""
+    for read, write, entry in read_early(model):
+        yield model.problem(
+            read.node,
+            "only the master core has written this file, and no core waits for it: one that comes "
+            "here first finds none, an older one, or half of it",
+            suggestion='xm.rendezvous("written") behind what writes it',
+            related=[model.place(write.node, "written here"), *entry_places(model, entry)],
+        )
 
 
 def _appended(model: FileModel) -> Iterator[Problem]:

@@ -12,6 +12,7 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import made_by, same_name
 from xladoctor.lint.rules._generation import generated
+from xladoctor.lint.rules._masked_models import Asked, asking, asking_under_trainers
 from xladoctor.lint.rules._own_reads import checks_for_nan, checks_labels, counting
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model.problems import Place
 
 #: Function to what it reads for, and what to write instead. Measured (tables/ops.toml).
 _READERS = {
@@ -113,6 +115,7 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
     yield from _of_norms(model)
     yield from _membership(model)
     yield from _each_token(model)
+    yield from _of_masks(model)
     yield from _of_the_bar(model)
     yield from _watched(model) if model.is_xla else ()
 
@@ -253,6 +256,40 @@ def _each_token(model: FileModel) -> Iterator[Problem]:
             "mask on the device",
             related=writing.related,
         )
+
+
+def _of_masks(model: FileModel) -> Iterator[Problem]:
+    """``model(ids, attention_mask=mask)``: transformers asks on the host whether it hides any."""
+    told = False
+    for call, asked in asking(model):
+        loop = costly_loop(model, call.node)
+        if loop is not None:
+            told = True
+            related = [model.place(asked.maker, "made here"), loop_place(model, loop)]
+            yield _of_mask(model, call.node, asked, often(loop), related)
+    for call, asked in () if told else asking_under_trainers(model):
+        at_maker = not asked.always and model.is_here(asked.maker)
+        where, other = (asked.maker, call.node) if at_maker else (call.node, asked.maker)
+        related = [model.place(other, "trained here" if at_maker else "made here")]
+        yield _of_mask(model, where, asked, "in each forward pass", related)
+
+
+def _of_mask(
+    model: FileModel, node: cst.CSTNode, asked: Asked, when: str, related: list[Place]
+) -> Problem:
+    who = asked.name if asked.sure else f"most models behind {asked.name}"
+    ways = ["leave attention_mask out where no batch is padded"]
+    if not asked.always:
+        ways.append('give attn_implementation="eager" where the model is made')
+    elif not asked.causal:
+        ways.append("give it as mask[:, None, None, :].bool(), which is taken as it is")
+    return model.problem(
+        node,
+        f"{who} {'reads' if asked.sure else 'read'} attention_mask on the host {when}, to see "
+        "whether it hides anything: the host waits and the graph is cut there",
+        suggestion=", or ".join(ways),
+        related=related,
+    )
 
 
 def _copied_meter(model: FileModel, call: CallSite) -> bool:

@@ -10,7 +10,7 @@ from xladoctor.lint.model import Kind, OnXla, walk
 from xladoctor.lint.model.dotted import dotted_text
 from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._cores import tells_core
-from xladoctor.lint.rules._exact import around, in_order, same_name
+from xladoctor.lint.rules._exact import in_order, in_two_branches, same_name
 from xladoctor.lint.rules._handed_over import extends_trainer, prepared_names
 from xladoctor.lint.rules._protocol import (
     ALL_REDUCE,
@@ -158,19 +158,12 @@ def _is_later(model: FileModel, reducing: CallSite, step: CallSite) -> bool:
     """
     if reducing.function is not step.function or not in_order(model, step.node, reducing.node):
         return False
-    if model.loop(reducing.node) is not model.loop(step.node) or _either(model, reducing, step):
+    if model.loop(reducing.node) is not model.loop(step.node) or in_two_branches(
+        model, reducing.node, step.node
+    ):
         return False
     backward = [call for call in model.methods("backward") if call.function is step.function]
     return any(in_order(model, step.node, call.node, reducing.node) for call in backward)
-
-
-def _either(model: FileModel, one: CallSite, other: CallSite) -> bool:
-    """Whether the calls stand in two branches of one ``if``, of which one is taken."""
-    outer, others = set(around(model, one.node)), set(around(model, other.node))
-    return any(
-        isinstance(node, cst.If) and (node.body in outer) != (node.body in others)
-        for node in outer & others
-    )
 
 
 def _is_other(model: FileModel, reducing: CallSite, step: CallSite) -> bool:

@@ -1,0 +1,252 @@
+"""Models of transformers that read their attention mask on the host in each forward pass."""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import libcst as cst
+
+from xladoctor import catalogue, patterns
+from xladoctor.lint.model import Class, Kind, OnXla
+from xladoctor.lint.model.knowledge import FSDP_CLASS
+from xladoctor.lint.rules._handed_over import handed_over
+from xladoctor.lint.rules._heads import ADAPTERS
+from xladoctor.lint.rules._settled import settled
+from xladoctor.lint.rules._sources import the_call
+from xladoctor.lint.rules._tied import made
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model.values import Value
+
+_LIBRARY = "transformers."
+_MASK = "attention_mask"
+_MAKES = frozenset({"from_pretrained", "from_config", "_from_config"})
+#: Classes that make a model of the kind that a checkpoint or a configuration says.
+_AUTO = patterns.lazy(r"^AutoModel(For\w+|WithLMHead)?$")
+_IMPLEMENTATION = "attn_implementation"
+_AROUND = frozenset({FSDP_CLASS, "SpmdFullyShardedDataParallel", "DistributedDataParallel"})
+_OF_NEURON = ("optimum.neuron", "neuronx_distributed", "transformers_neuronx")
+#: Attention that is computed as it is written, and needs no answer from the host.
+_WRITTEN_OUT = "eager"
+#: What tokenizers are called with: they give an attention mask unless they are told not to.
+_TOKENIZES = patterns.lazy(r"attention_mask|\btokenizer\w*\(")
+_NO_MASK = patterns.lazy(r"return_attention_mask\s*=\s*False")
+
+
+class Asked(NamedTuple):
+    """A forward pass that asks on the host what its mask hides.
+
+    Attributes:
+        name: The class of the model.
+        sure: Whether its kind is known; of ``AutoModelForCausalLM`` with a checkpoint that an
+            option names, most are.
+        always: Whether it also asks with ``attn_implementation="eager"``.
+        maker: The call that makes the model.
+    """
+
+    name: str
+    sure: bool
+    always: bool
+    maker: cst.Call
+
+    @property
+    def causal(self) -> bool:
+        """Whether its mask also hides later tokens: one that is given whole would have to, too."""
+        return self.name.endswith(("ForCausalLM", "LMHeadModel", "LMHead"))
+
+
+def _families() -> list[dict[str, Any]]:
+    return catalogue.rows("masks", "family")
+
+
+@functools.cache
+def _by_class() -> dict[str, dict[str, Any]]:
+    return {name: row for row in _families() for name in row["classes"]}
+
+
+@functools.cache
+def _silent() -> frozenset[str]:
+    return frozenset(catalogue.table("masks")["silent"])
+
+
+@functools.cache
+def _types() -> re.Pattern[str]:
+    """Kinds of model in the names of checkpoints: "llama" of "meta-llama/Llama-3.1-8B"."""
+    kinds = sorted({*(row["type"] for row in _families()), *_silent()}, key=len, reverse=True)
+    return re.compile("|".join(re.escape(_plain(kind)) for kind in kinds))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[-_.]", "", text.lower())
+
+
+def asking(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
+    """The forward passes of models of transformers, on the device, that read their mask."""
+    imported = model.names.imported()
+    if not any(name.startswith(_LIBRARY) for name in imported) or _has_its_own(model):
+        return
+    for call in model.calls():
+        if call.target is not None or not _gives_mask(model, call):
+            continue
+        held = model.value(call.node.func)
+        given = (model.value(argument.value) for argument in call.node.args)
+        if held.kind is not Kind.MODEL and not (held.type_name or "").startswith(_LIBRARY):
+            continue
+        if not held.on_device and not any(one.holds_device_tensor for one in given):
+            continue
+        asked = _asked_by(model, call)
+        if asked is not None:
+            yield call, asked
+
+
+def _has_its_own(model: FileModel) -> bool:
+    """Whether optimum-neuron or neuronx_distributed puts models of its own in their place."""
+    return any(name.startswith(_OF_NEURON) for name in model.names.imported())
+
+
+def asking_under_trainers(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
+    """The Trainers of transformers whose model reads the mask that a tokenizer has made."""
+    if not model.is_xla or not _tokenizes(model) or _has_its_own(model):
+        return
+    for call, given in handed_over(model):
+        if call.method == "prepare" or model.on_xla(call.node) is OnXla.NO:
+            continue
+        asked = _read_by(model, given)
+        if asked is not None and asked.sure:
+            yield call, asked
+
+
+def _gives_mask(model: FileModel, call: CallSite) -> bool:
+    """Whether a call is given a mask: by its name, second, or within ``**batch``."""
+    mask = call.keywords.get(_MASK)
+    if mask is not None:
+        return not _is_none(model, mask) and not _has_dimensions(model, mask)
+    if len(call.positional) > 1:
+        return True
+    batches = [model.value(one.value) for one in call.node.args if one.star == "**"]
+    return any(not _is_without(one) for one in batches) and _tokenizes(model)
+
+
+def _is_without(batch: Value) -> bool:
+    """``{"input_ids": ids, "labels": ids}``: all of its keys are known, and none is the mask."""
+    keys = [key for key, _ in batch.entries or ()]
+    return bool(keys) and _MASK not in keys
+
+
+def _is_none(model: FileModel, node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) and model.literal(node) is None
+
+
+def _has_dimensions(model: FileModel, mask: cst.BaseExpression) -> bool:
+    """``mask[:, None, None, :]``: what has four dimensions is taken as it is."""
+    parts = [mask, *(model.assigned_to(mask) if isinstance(mask, cst.Name) else ())]
+    return any(
+        model.tree.text(part).count("None") > 1 or model.tree.text(part).count("unsqueeze") > 1
+        for part in parts
+    )
+
+
+def _tokenizes(model: FileModel) -> bool:
+    texts = [part.text for part in (model, *model.linked)]
+    return any(_TOKENIZES.search(text) for text in texts) and not any(
+        _NO_MASK.search(text) for text in texts
+    )
+
+
+def _asked_by(model: FileModel, call: CallSite) -> Asked | None:
+    """The model that a call runs, if it reads the mask that it is given."""
+    asked = _read_by(model, call.node.func)
+    by_place = _MASK not in call.keywords and len(call.positional) > 1
+    return None if asked is not None and by_place and asked.name not in _second() else asked
+
+
+def _read_by(model: FileModel, held: cst.BaseExpression) -> Asked | None:
+    """The model that an expression holds, if it reads its mask; all that it may be have to."""
+    found = [_of_maker(model, maker) for maker in _makers(model, held)]
+    return found[0] if found and all(one is not None for one in found) else None
+
+
+@functools.cache
+def _second() -> frozenset[str]:
+    """Classes whose forward pass takes the mask as its second argument."""
+    return frozenset(name for row in _families() for name in row.get("second", ()))
+
+
+def _makers(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.Call]:
+    """The calls that make the model which an expression holds, through what wraps it."""
+    waiting, seen = [node], set()
+    while waiting:
+        for maker in made(model, waiting.pop()):
+            if maker in seen:
+                continue
+            seen.add(maker)
+            if _wraps(model.file_with(maker).call(maker)):
+                waiting.append(maker.args[0].value)
+            else:
+                yield maker
+
+
+def _wraps(call: CallSite) -> bool:
+    """``get_peft_model(net, config)`` and ``FSDP(net)``, which run ``net``."""
+    if not call.node.args or call.node.args[0].star:
+        return False
+    return call.name in ADAPTERS or call.last in _AROUND
+
+
+def _of_maker(model: FileModel, maker: cst.Call) -> Asked | None:
+    home = model.file_with(maker)
+    call = home.call(maker)
+    makes = call.receiver if call.method in _MAKES else maker.func
+    if makes is None or isinstance(call.target, Class):
+        return None
+    dotted = home.name(makes) or ""
+    name = dotted.rpartition(".")[2]
+    if not dotted.startswith(_LIBRARY):
+        return None
+    row = _by_class().get(name)
+    sure = True
+    if row is None and _AUTO.search(name):
+        kind = _kind(home, call)
+        if kind in _silent():
+            return None
+        row = next((one for one in _families() if one["type"] == kind), None)
+        sure = row is not None
+        row = row or {"eager": True}
+    if row is None:
+        return None
+    if not row["eager"] and _is_written_out(home, call):
+        return None
+    return Asked(name, sure, row["eager"], maker)
+
+
+def _kind(model: FileModel, call: CallSite) -> str | None:
+    """The kind of model that a checkpoint is of, by its name."""
+    read = call.argument(0, "pretrained_model_name_or_path")
+    read = read or call.argument(0, "config")
+    config = the_call(model, read) if read is not None else None
+    if config is not None and config.method == "from_pretrained":
+        read = config.argument(0, "pretrained_model_name_or_path")
+    names = settled(model, read) if read is not None else ()
+    if not names or not all(isinstance(name, str) for name in names):
+        return None
+    found = [_types().search(_plain(str(name).rpartition("/")[2])) for name in names]
+    kinds = {match[0] if match is not None else None for match in found}
+    plain = kinds.pop() if len(kinds) == 1 else None
+    every = (*(row["type"] for row in _families()), *_silent())
+    return next((kind for kind in every if _plain(kind) == plain), None)
+
+
+def _is_written_out(model: FileModel, call: CallSite) -> bool:
+    """``attn_implementation="eager"``, where the model is made or in its configuration."""
+    given = call.keywords.get(_IMPLEMENTATION)
+    if given is not None:
+        return {*settled(model, given)} == {_WRITTEN_OUT}
+    return any(
+        _WRITTEN_OUT in part.text and _IMPLEMENTATION in part.text
+        for part in (model, *model.linked)
+    )
