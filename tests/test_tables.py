@@ -622,7 +622,10 @@ for name, config in configs.items():
         if name == "BloomForCausalLM":
             told += [how, reads > 0]
             continue
-        whole, same = run(model, mask[:, None, None, :].bool())
+        four = mask[:, None, None, :].bool()
+        if how == "eager":  # which adds the mask to the scores
+            four = torch.zeros(four.shape).masked_fill(~four, torch.finfo(torch.float32).min)
+        whole, same = run(model, four)
         none, _ = run(model, None)
         told += [how, reads > 0, whole, none, torch.allclose(plain, same, atol=1e-5)]
     print(name, *told)
@@ -646,6 +649,52 @@ def test_models_read_the_masks_that_the_table_says():
         if not name.endswith(("ForCausalLM", "LMHeadModel")):
             assert {told[4], told[9]} == {"True"}, (name, told)
     assert len(rows) == 6
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_models_that_the_table_says_have_a_window_have_one():
+    transformers = pytest.importorskip("transformers")
+    for row in catalogue.table("windows")["family"]:
+        assert set(row) - {"checkpoints"} == {"type", "classes", "window"}, row
+        config = getattr(transformers, f"{row['classes']}ForCausalLM").config_class
+        assert config.model_type == row["type"], row
+        made = config()
+        assert (made.sliding_window, made.use_cache) == (row["window"], True), row
+
+
+WINDOWED = """
+import torch
+import torch_xla
+import transformers
+
+ids = torch.randint(3, 49, (2, 8)).to(torch_xla.device())
+for name in NAMES:
+    cls = getattr(transformers, f"{name}ForCausalLM")
+    small = dict(vocab_size=50, num_hidden_layers=2, num_attention_heads=2, hidden_size=16,
+                 num_key_value_heads=2, intermediate_size=16, head_dim=8)
+    known = cls.config_class()
+    small = {key: value for key, value in small.items() if hasattr(known, key)}
+    model = cls(cls.config_class(**small)).to(torch_xla.device())
+    for cache in (True, False):
+        try:
+            model(input_ids=ids, use_cache=cache)
+            print(name, cache, "ran")
+        except RuntimeError as error:
+            print(name, cache, "raised" if "Value out of range" in str(error) else error)
+"""
+
+
+@pytest.mark.xla
+@pytest.mark.slow
+def test_models_with_a_window_raise_for_a_shorter_text_unless_they_keep_no_cache():
+    for package in ("torch_xla", "transformers"):
+        pytest.importorskip(package)
+    names = [row["classes"] for row in catalogue.table("windows")["family"]]
+    printed = _printed(WINDOWED.replace("NAMES", repr(names)))
+    rows = {tuple(line.split()[:2]): line.split()[2:] for line in printed.splitlines()}
+    for name in names:
+        assert rows[name, "True"] == ["raised"], name
+        assert rows[name, "False"] == ["ran"], name
 
 
 def _last(dotted):

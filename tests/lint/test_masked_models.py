@@ -1,6 +1,7 @@
-"""Attention masks that models of transformers read on the host in each forward pass: told or not.
+"""What models of transformers do in each forward pass on XLA, by their classes: told or not.
 
-All programs are invented. ``# !XLA109`` marks a line on which that rule has to find something.
+They read attention masks on the host, or slice what is shorter than their window. All programs are
+invented. ``# !XLA109`` marks a line on which that rule has to find something.
 """
 
 from __future__ import annotations
@@ -126,3 +127,55 @@ def test_masks_of_transformers(name):
     text = PROGRAMS[name]
     told = {one for one in found(text) if one[1] == "XLA109"}
     assert told == {one for one in marks(text) if one[1] == "XLA109"}
+
+
+SLICED = """
+import torch
+import torch.nn as nn
+import torch_xla
+block_size = 256
+class GPT(nn.Module):
+    def generate(self, ids, n):
+        for _ in range(n):
+            logits = self(ids[:, -block_size:])[:, -1, :]  # !XLA322
+            ids = torch.cat((ids, logits.argmax(-1, keepdim=True)), dim=1)
+        return ids
+    def careful(self, ids, n):
+        for _ in range(n):
+            window = ids if ids.size(1) <= block_size else ids[:, -block_size:]
+            ids = torch.cat((ids, self(window).argmax(-1)[:, -1:]), dim=1)
+        return ids
+def main():
+    device = torch_xla.device()
+    model = GPT().to(device)
+    start = torch.zeros((1, 1), dtype=torch.long, device=device)
+    return model.generate(start, 100), model.careful(start, 100)
+main()
+"""
+WINDOWS = {
+    "texts that grow": SLICED,
+    "a checkpoint with a window": program(
+        'AutoModelForCausalLM.from_pretrained("google/gemma-2-2b")', 'batch["ids"]'
+    ),
+    "one without": program('AutoModelForCausalLM.from_pretrained("google/gemma-2b")', told=False),
+    "a new model": program(
+        "transformers.MistralForCausalLM(transformers.MistralConfig(hidden_size=64))",
+        'batch["ids"]',
+    ),
+    "a new model without a window": program(
+        "transformers.MistralForCausalLM(transformers.MistralConfig(sliding_window=None))",
+        told=False,
+    ),
+    "no cache": program(
+        'AutoModelForCausalLM.from_pretrained("google/gemma-2-2b")',
+        'batch["ids"], use_cache=False',
+        told=False,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_slices_from_behind(name):
+    text = WINDOWS[name].replace("!XLA109", "!XLA322")
+    told = {one for one in found(text) if one[1] == "XLA322"}
+    assert told == {one for one in marks(text) if one[1] == "XLA322"}

@@ -174,6 +174,35 @@ device = torch_xla.device() if os.environ.get("TPU") else torch.device("cpu")
 def train(loader):
     return pl.MpDeviceLoader(loader, device)
 """,
+    "XLA419 XLA420: meters of a star import, means of lists of lists": XLA
+    + """
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from utils.imports import *
+def validate(loader, model, device):
+    losses = AverageMeter()
+    scores = []
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        losses.update(loss.item(), 8)
+        scores.append([loss.detach().cpu().numpy()])
+    return losses.avg, np.mean(scores, axis=0)
+def _mp_fn(index, rows, checks):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plateau = ReduceLROnPlateau(optimizer)
+    best = 9.0
+    for epoch in range(9):
+        for x, y in pl.MpDeviceLoader(rows, device):
+            F.cross_entropy(model(x), y).backward()
+            xm.optimizer_step(optimizer)
+        loss, score = validate(pl.MpDeviceLoader(checks, device), model, device)
+        plateau.step(loss)  # !XLA419
+        if score[0] > best:
+            break  # !XLA420
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=(load(), load()))
+""",
     "XLA405: a save of the master where nothing is reduced": XLA
     + """
 from project.data import load

@@ -210,7 +210,8 @@ class Attributes:
         guessed = self._evaluator.guess(name) if dotted_text(node) is not None else UNKNOWN
         if guessed.kind in _NAMED_IN_SETTINGS and know.SETTINGS_NAME.search(last_name(node.value)):
             return UNKNOWN  # ``args.model`` says which
-        if holder.kind is Kind.OBJECT and holder.local and guessed == UNKNOWN:
+        meter = holder.kind in {Kind.OBJECT, Kind.UNKNOWN}
+        if meter and holder.local and guessed == UNKNOWN:
             return Value(local=True)  # ``meter.avg``
         if guessed == UNKNOWN and self._may_be_buffer(node, holder):
             return Value(made_of_device=True)

@@ -146,7 +146,8 @@ class CallEvaluator:
 
         What torchmetrics keeps is brought together over the cores when it is asked for.
         """
-        if value.kind is not Kind.OBJECT or value.instance is not None or value.local:
+        meter = value.kind is Kind.OBJECT or (value == UNKNOWN and method == "update")
+        if not meter or value.instance is not None or value.local:
             return
         if method not in know.KEEPS or (value.type_name or "").startswith(know.BROUGHT_TOGETHER):
             return

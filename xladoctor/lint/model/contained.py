@@ -265,6 +265,17 @@ def as_output(result: Value, node: cst.CSTNode) -> Value:
     return result if (items, inner) == (result.items, result.element) else container(inner, items)
 
 
+def is_of_one_core(value: Value) -> bool:
+    """Whether a value differs from core to core, or holds what does, also in lists of lists."""
+    for _ in range(_DEEPEST):
+        if value.local:
+            return True
+        if value.kind is not Kind.CONTAINER:
+            return False
+        value = element_of(value)
+    return value.local
+
+
 def any_on_device(values: Sequence[Value]) -> bool:
     """Whether one of some values is a tensor on the device, or holds one."""
     return any(value.holds_device_tensor for value in values)

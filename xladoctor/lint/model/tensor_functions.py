@@ -10,7 +10,7 @@ from xladoctor.lint import family
 from xladoctor.lint.library import Returns
 from xladoctor.lint.model import booleans
 from xladoctor.lint.model import knowledge as know
-from xladoctor.lint.model.contained import element_of, first_origin, flat, together
+from xladoctor.lint.model.contained import first_origin, flat, is_of_one_core, together
 from xladoctor.lint.model.dotted import dotted_text, string
 from xladoctor.lint.model.values import (
     NUMBER,
@@ -71,7 +71,7 @@ class TensorFunctions:
         """The tensor that a function gives; ``made_here``: anew, of what is no tensor."""
         values = [value for _, value in arguments]
         # ``torch.cat(kept)``: what is in the list tells.
-        local = any(value.local or element_of(value).local for value in values)
+        local = any(map(is_of_one_core, values))
         device = next((value for key, value in arguments if key == "device"), None)
         written = _written_device(node)
         if written is not None:
@@ -92,7 +92,7 @@ class TensorFunctions:
 
     def filled(self, node: cst.Call, what: Returns, name: str, arguments: Arguments) -> Value:
         """A new tensor or array."""
-        local = any(value.local or element_of(value).local for _, value in arguments)
+        local = any(is_of_one_core(value) for _, value in arguments)
         if what is Returns.ARRAY:
             made = Value(Kind.ARRAY, certain=True, local=local)
         elif name == "torch.from_numpy":

@@ -18,14 +18,15 @@ from xladoctor.lint.rules._sources import the_call
 from xladoctor.lint.rules._tied import made
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from xladoctor.lint.model import CallSite, FileModel
     from xladoctor.lint.model.values import Value
 
 _LIBRARY = "transformers."
 _MASK = "attention_mask"
-_MAKES = frozenset({"from_pretrained", "from_config", "_from_config"})
+#: Methods of a class that make a model of it.
+MAKES = frozenset({"from_pretrained", "from_config", "_from_config"})
 #: Classes that make a model of the kind that a checkpoint or a configuration says.
 _AUTO = patterns.lazy(r"^AutoModel(For\w+|WithLMHead)?$")
 _IMPLEMENTATION = "attn_implementation"
@@ -76,9 +77,10 @@ def _silent() -> frozenset[str]:
 
 @functools.cache
 def _types() -> re.Pattern[str]:
-    """Kinds of model in the names of checkpoints: "llama" of "meta-llama/Llama-3.1-8B"."""
+    """Kinds of model in the names of checkpoints: "gemma2" of "gemma-2-9b", not of "gemma-2b"."""
     kinds = sorted({*(row["type"] for row in _families()), *_silent()}, key=len, reverse=True)
-    return re.compile("|".join(re.escape(_plain(kind)) for kind in kinds))
+    written = (r"[-_.]?".join(re.findall(r"[a-z]+|[0-9]+", kind)) for kind in kinds)
+    return re.compile("|".join(f"{one}(?![0-9.]*b(?![a-z]))" for one in written))
 
 
 def _plain(text: str) -> str:
@@ -167,7 +169,7 @@ def _asked_by(model: FileModel, call: CallSite) -> Asked | None:
 
 def _read_by(model: FileModel, held: cst.BaseExpression) -> Asked | None:
     """The model that an expression holds, if it reads its mask; all that it may be have to."""
-    found = [_of_maker(model, maker) for maker in _makers(model, held)]
+    found = [_of_maker(model, maker) for maker in makers(model, held)]
     return found[0] if found and all(one is not None for one in found) else None
 
 
@@ -177,7 +179,7 @@ def _second() -> frozenset[str]:
     return frozenset(name for row in _families() for name in row.get("second", ()))
 
 
-def _makers(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.Call]:
+def makers(model: FileModel, node: cst.BaseExpression) -> Iterator[cst.Call]:
     """The calls that make the model which an expression holds, through what wraps it."""
     waiting, seen = [node], set()
     while waiting:
@@ -201,7 +203,7 @@ def _wraps(call: CallSite) -> bool:
 def _of_maker(model: FileModel, maker: cst.Call) -> Asked | None:
     home = model.file_with(maker)
     call = home.call(maker)
-    makes = call.receiver if call.method in _MAKES else maker.func
+    makes = call.receiver if call.method in MAKES else maker.func
     if makes is None or isinstance(call.target, Class):
         return None
     dotted = home.name(makes) or ""
@@ -224,18 +226,22 @@ def _of_maker(model: FileModel, maker: cst.Call) -> Asked | None:
     return Asked(name, sure, row["eager"], maker)
 
 
-def _kind(model: FileModel, call: CallSite) -> str | None:
-    """The kind of model that a checkpoint is of, by its name."""
+def checkpoints(model: FileModel, call: CallSite) -> Sequence[object]:
+    """The names of the checkpoints that a model may be of, or whose configuration it has."""
     read = call.argument(0, "pretrained_model_name_or_path")
     read = read or call.argument(0, "config")
     config = the_call(model, read) if read is not None else None
     if config is not None and config.method == "from_pretrained":
         read = config.argument(0, "pretrained_model_name_or_path")
     names = settled(model, read) if read is not None else ()
-    if not names or not all(isinstance(name, str) for name in names):
-        return None
-    found = [_types().search(_plain(str(name).rpartition("/")[2])) for name in names]
-    kinds = {match[0] if match is not None else None for match in found}
+    return names if all(isinstance(name, str) for name in names) else ()
+
+
+def _kind(model: FileModel, call: CallSite) -> str | None:
+    """The kind of model that a checkpoint is of, by its name."""
+    names = checkpoints(model, call)
+    found = [_types().search(str(name).rpartition("/")[2].lower()) for name in names]
+    kinds = {_plain(match[0]) if match is not None else None for match in found}
     plain = kinds.pop() if len(kinds) == 1 else None
     every = (*(row["type"] for row in _families()), *_silent())
     return next((kind for kind in every if _plain(kind) == plain), None)

@@ -282,7 +282,7 @@ def _of_mask(
     if not asked.always:
         ways.append('give attn_implementation="eager" where the model is made')
     elif not asked.causal:
-        ways.append("give it as mask[:, None, None, :].bool(), which is taken as it is")
+        ways.append("give it as mask[:, None, None, :].bool(), which sdpa attention takes as it is")
     return model.problem(
         node,
         f"{who} {'reads' if asked.sure else 'read'} attention_mask on the host {when}, to see "

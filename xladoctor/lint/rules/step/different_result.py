@@ -11,6 +11,8 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules import rule
+from xladoctor.lint.rules._before_start import before_the_start
+from xladoctor.lint.rules._windowed_models import windowed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +28,8 @@ def different_result(model: FileModel) -> Iterator[Problem]:
     """Find calls of which the text tells that XLA gives something else (``differences.toml``)."""
     if not model.is_xla:
         return
+    yield from _slices(model)
+    yield from _windows(model)
     known = _by_call()
     for call in model.calls():
         name = (call.name or "").removeprefix("torch.") if call.name else call.method or ""
@@ -37,6 +41,37 @@ def different_result(model: FileModel) -> Iterator[Problem]:
                     suggestion=row["write"],
                 )
                 break
+
+
+def _slices(model: FileModel) -> Iterator[Problem]:
+    """``ids[:, -block_size:]`` of a text that is still shorter."""
+    for node, grows in before_the_start(model):
+        row = _before()
+        yield model.problem(
+            node,
+            f"while `{model.tree.text(node.value).strip()}` is shorter than that, {row['why']} "
+            f"(measured on torch_xla {_version()})",
+            suggestion=row["write"],
+            related=[model.place(grows, "it grows here")],
+        )
+
+
+def _windows(model: FileModel) -> Iterator[Problem]:
+    """``model(ids)`` of Mistral or Gemma, whose cache keeps a window of the keys."""
+    for call, maker, row in windowed(model):
+        yield model.problem(
+            call.node,
+            f"{row['type']} keeps a cache of its window ({row['window']} tokens by default) and "
+            "slices it from behind: a text that is shorter raises RuntimeError (Value out of "
+            f"range) on XLA (measured on torch_xla {_version()})",
+            suggestion="use_cache=False in the call, or model.config.use_cache = False",
+            related=[model.place(maker, "made here")],
+        )
+
+
+def _before() -> dict[str, Any]:
+    rows = catalogue.table("differences")["difference"]
+    return next(row for row in rows if row.get("when") == "before the start")
 
 
 @functools.cache
