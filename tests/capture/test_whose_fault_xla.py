@@ -63,6 +63,7 @@ tried = {
         lambda: torch.ones(2, device=d) + torch.ones(3, device=d),
         lambda: torch.ones(4, device=d).view(3),
         lambda: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
+        lambda: torch.ones(2, 3, device=d)[:, -4:],
         lambda: torch.nn.Linear(4, 4).to(d)(torch.ones(4, 5, device=d)),
         lambda: torch.nn.Linear(2, 2)(torch.ones(2, 2, device=d)),
         lambda: torch.Generator(device=d),

@@ -25,6 +25,7 @@ def training_function(epochs=3, lr=2e-5):
             truncation=True,
             return_tensors="pt",
         )
+        batch["attention_mask"] = batch["attention_mask"][:, None, None, :].bool()
         batch["labels"] = torch.tensor([row["label"] for row in rows])
         return batch
 

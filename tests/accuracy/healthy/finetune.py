@@ -17,7 +17,7 @@ def train(index):
     set_seed(0)
     tokenizer = AutoTokenizer.from_pretrained("gpt2")
     tokenizer.pad_token = tokenizer.eos_token
-    model = AutoModelForCausalLM.from_pretrained("gpt2")
+    model = AutoModelForCausalLM.from_pretrained("gpt2", attn_implementation="eager")
     dataset = load_dataset("wikitext", "wikitext-2-raw-v1", split="train")
     dataset = dataset.map(
         lambda rows: tokenizer(rows["text"], padding="max_length", max_length=512, truncation=True),

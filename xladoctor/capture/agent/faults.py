@@ -33,6 +33,8 @@ class Fault(NamedTuple):
 
 
 _SHAPES = Fault(PROGRAM, "shapes are checked while the graph is built, before any device is asked")
+_RANGES = Fault(PROGRAM, "torch_xla refuses dimensions that are not there, and slices that begin "
+                         "before their tensor (XLA322), before any device is asked")  # fmt: skip
 _MIXED = Fault(PROGRAM, "torch_xla takes no CPU tensor here, on any device")
 _CALLS = Fault(PROGRAM, "Python itself refuses the line, before any device is asked")
 
@@ -45,6 +47,7 @@ TABLE: tuple[tuple[re.Pattern[str], Fault], ...] = tuple(
         (r"^RuntimeError: Shapes are not compatible for broadcasting", _SHAPES),
         (r"^RuntimeError: \w+\(\): cannot (matrix-multiply tensors|concatenate tensors)", _SHAPES),
         (r"^RuntimeError: shape '\[.*\]' is invalid for input of size ", _SHAPES),
+        (r"^RuntimeError: Value out of range \(expected to be in range of \[", _RANGES),
         (r"^RuntimeError: Expected XLA tensor\. Got: torch\.\w+Tensor", _MIXED),
         (r"Unexpected execution happens inside the compiled function",
          Fault(PROGRAM, "torch_xla.compile(full_graph=True) forbids what ends a graph inside it")),

@@ -25,7 +25,8 @@ def idle_samplers(model: FileModel) -> Iterator[tuple[CallSite, Entry]]:
 
     Only in functions that take steps themselves: another file's loader may be given it later.
     """
-    steps = {loop.function for loop in model.loops if loop.kind is LoopKind.STEP}
+    looping = (loop.function for loop in model.loops if loop.kind is LoopKind.STEP)
+    steps = {one for function in looping if function is not None for one in function.around}
     for call in model.calls(SAMPLER):
         target = bound(model, call)
         if not isinstance(target, cst.Name) or call.function is None or call.function not in steps:

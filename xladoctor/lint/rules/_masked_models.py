@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import libcst as cst
 
 from xladoctor import catalogue, patterns
-from xladoctor.lint.model import Class, Kind, OnXla
+from xladoctor.lint.model import Class
 from xladoctor.lint.model.knowledge import FSDP_CLASS
+from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._handed_over import handed_over
 from xladoctor.lint.rules._heads import ADAPTERS
 from xladoctor.lint.rules._settled import settled
@@ -36,7 +37,10 @@ _OF_NEURON = ("optimum.neuron", "neuronx_distributed", "transformers_neuronx")
 _WRITTEN_OUT = "eager"
 #: What tokenizers are called with: they give an attention mask unless they are told not to.
 _TOKENIZES = patterns.lazy(r"attention_mask|\btokenizer\w*\(")
-_NO_MASK = patterns.lazy(r"return_attention_mask\s*=\s*False")
+#: Where they give none, or where it gets its four dimensions.
+_NO_MASK = patterns.lazy(
+    r"return_attention_mask\s*=\s*False|attention_mask\W{0,4}\[:, ?None, ?None"
+)
 
 
 class Asked(NamedTuple):
@@ -95,14 +99,12 @@ def asking(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
     for call in model.calls():
         if call.target is not None or not _gives_mask(model, call):
             continue
-        held = model.value(call.node.func)
-        given = (model.value(argument.value) for argument in call.node.args)
-        if held.kind is not Kind.MODEL and not (held.type_name or "").startswith(_LIBRARY):
-            continue
-        if not held.on_device and not any(one.holds_device_tensor for one in given):
-            continue
         asked = _asked_by(model, call)
-        if asked is not None:
+        if asked is None:
+            continue
+        given = (model.value(argument.value) for argument in call.node.args)
+        held = model.value(call.node.func)
+        if held.on_device or any(one.holds_device_tensor for one in given):
             yield call, asked
 
 
@@ -116,7 +118,7 @@ def asking_under_trainers(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
     if not model.is_xla or not _tokenizes(model) or _has_its_own(model):
         return
     for call, given in handed_over(model):
-        if call.method == "prepare" or model.on_xla(call.node) is OnXla.NO:
+        if call.method == "prepare" or not runs_with_xla(model, call.node):
             continue
         asked = _read_by(model, given)
         if asked is not None and asked.sure:

@@ -85,7 +85,8 @@ def _no_devices(model: FileModel) -> Iterator[Problem]:
                     suggestion="torch_xla.device(), which is this core's own",
                 )
                 continue
-            others = [one for one in made or () if _is_other(model, one)]
+            given = isinstance(node, cst.Name) and model.is_parameter(node)  # one caller's alone
+            others = [one for one in made or () if not given and _is_other(model, one)]
             if call.last in _DEVICES and others and others == made and others[0] not in told:
                 told.add(others[0])
                 yield _of_other(model, node, others[0])
