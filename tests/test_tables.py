@@ -936,7 +936,7 @@ def _calls_it(owner, name, count, named):
 
 def test_rows_of_the_table_of_readers_are_true_of_the_installed_packages():
     table = catalogue.table("readers")
-    assert set(table) == {"counted", "checked"}
+    assert set(table) == {"counted", "checked", "scheduler"}
     for row in table["counted"]:
         module, _, name = row["class"].rpartition(".")
         if importlib.util.find_spec(module.partition(".")[0]) is None:
@@ -951,6 +951,66 @@ def test_rows_of_the_table_of_readers_are_true_of_the_installed_packages():
         argument, off = row["unless"]
         for name in row["classes"]:
             assert getattr(package, name)(**{argument: off}).nan_strategy == off
+
+
+def test_the_table_has_each_scheduler_once():
+    rows = catalogue.table("readers")["scheduler"]
+    named = [name for row in rows for name in row["classes"]]
+    assert len(named) == len(set(named))
+    for row in rows:
+        assert set(row) - {"noise", "step"} == {"classes", "package"}, row
+        assert "noise" in row or "step" in row, row
+
+
+SCHEDULERS = """
+import diffusers
+import torch
+import torch_xla
+import torch_xla.debug.metrics as metrics
+
+device = torch_xla.device()
+x, noise = torch.randn(2, 4, 3, 8, 8).to(device)
+
+def reads(run):
+    torch_xla.sync(wait=True)
+    metrics.clear_all()
+    run()
+    return metrics.counter_value("aten::_local_scalar_dense") or 0
+
+for name in NAMES:
+    made = getattr(diffusers, name)()
+    for method in METHODS[name]:
+        times = made.timesteps[:4].to(device)
+        print(name, method, reads(lambda: getattr(made, method)(x, noise, times)))
+    for where in (device, None) if STEPS[name] else ():
+        made = getattr(diffusers, name)()
+        made.set_timesteps(4, device=where)
+        told = [reads(lambda t=t: made.step(noise, t, x)) for t in made.timesteps[:3]]
+        print(name, where and "device", told[-1])
+"""
+
+
+@pytest.mark.xla
+@pytest.mark.slow
+def test_schedulers_read_as_often_as_the_table_says():
+    for package in ("torch_xla", "diffusers"):
+        pytest.importorskip(package)
+    rows = {
+        name: row
+        for row in catalogue.table("readers")["scheduler"]
+        for name in row["classes"]
+        if name not in {"FlowMapEulerDiscreteScheduler", "LTXEulerAncestralRFScheduler"}
+    }
+    text = SCHEDULERS.replace("NAMES", repr([*rows]))
+    text = text.replace("METHODS", repr({name: row.get("noise", []) for name, row in rows.items()}))
+    text = text.replace("STEPS", repr({name: row.get("step", 0) for name, row in rows.items()}))
+    told = {tuple(line.split()[:2]): int(line.split()[2]) for line in _printed(text).splitlines()}
+    for name, row in rows.items():
+        for method in row.get("noise", ()):
+            assert told[name, method] == 4, (name, method)
+        if "step" in row:
+            assert told[name, "device"] == row["step"], name
+            assert told[name, "None"] == 0, name
 
 
 @pytest.mark.xla

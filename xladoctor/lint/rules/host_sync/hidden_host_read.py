@@ -13,6 +13,7 @@ from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import made_by, same_name
 from xladoctor.lint.rules._generation import generated
 from xladoctor.lint.rules._masked_models import Asked, asking, asking_under_trainers
+from xladoctor.lint.rules._noise_schedulers import noisy, placed_steps
 from xladoctor.lint.rules._own_reads import checks_for_nan, checks_labels, counting
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -116,6 +117,7 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
     yield from _membership(model)
     yield from _each_token(model)
     yield from _of_masks(model)
+    yield from _of_timesteps(model)
     yield from _of_the_bar(model)
     yield from _watched(model) if model.is_xla else ()
 
@@ -255,6 +257,30 @@ def _each_token(model: FileModel) -> Iterator[Problem]:
             + "in a loop of your own over a fixed number of tokens that keeps what has ended as a "
             "mask on the device",
             related=writing.related,
+        )
+
+
+def _of_timesteps(model: FileModel) -> Iterator[Problem]:
+    """Schedulers of diffusers that look time steps up on the host."""
+    for found in noisy(model):
+        loop = costly_loop(model, found.call.node)
+        if loop is not None:
+            yield model.problem(
+                found.call.node,
+                f"{found.name} looks each time step up on the host: one read for each sample of "
+                f"the batch, {often(loop)}",
+                suggestion="take the noise levels from a table on the device (sigmas[indices]), or "
+                f"DDPMScheduler.{found.call.method}, which reads nothing",
+                related=[loop_place(model, loop)],
+            )
+    for found, asks in placed_steps(model):
+        reads = "1 read" if found.row["step"] == 1 else f"{found.row['step']} reads"
+        yield model.problem(
+            found.call.node,
+            f"the time steps are put on the device, and {found.name}.step asks for them on the "
+            f"host: {reads} in each step of the denoising, each a wait for the device",
+            suggestion="leave device out: the time steps stay on the host, and nothing is read",
+            related=[model.place(asks.node, "asks for them")],
         )
 
 
