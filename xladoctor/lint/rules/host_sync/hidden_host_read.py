@@ -304,16 +304,18 @@ def _of_mask(
     model: FileModel, node: cst.CSTNode, asked: Asked, when: str, related: list[Place]
 ) -> Problem:
     who = asked.name if asked.sure else f"most models behind {asked.name}"
-    ways = ["leave attention_mask out where no batch is padded"]
     if not asked.always:
-        ways.append('give attn_implementation="eager" where the model is made')
-    elif not asked.causal:
-        ways.append("give it as mask[:, None, None, :].bool(), which sdpa attention takes as it is")
+        # Without a mask such a model looks for packed texts, where it keeps no cache.
+        instead = 'give attn_implementation="eager" where the model is made, and the mask as it is'
+    else:
+        instead = "leave attention_mask out where no batch is padded"
+        if not asked.causal:
+            instead += ", or give it as mask[:, None, None, :].bool(), which sdpa attention takes"
     return model.problem(
         node,
         f"{who} {'reads' if asked.sure else 'read'} attention_mask on the host {when}, to see "
         "whether it hides anything: the host waits and the graph is cut there",
-        suggestion=", or ".join(ways),
+        suggestion=instead,
         related=related,
     )
 
