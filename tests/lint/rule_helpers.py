@@ -75,6 +75,12 @@ def marks(program):
     }
 
 
+def marks_of(name, program):
+    """(row, code) of the marks of the codes with which a program's name begins."""
+    asked = name.partition(":")[0].split()
+    return {(row, code) for row, code in marks(program) if code in asked}
+
+
 def marks_in_files(files, asked=None):
     """(file, row, code) of each mark in files, of the codes that are asked for, or of all."""
     return {

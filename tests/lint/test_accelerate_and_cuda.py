@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import codes, found, marks
+from rule_helpers import codes, marks_of, told
 
 ACCELERATED = """\
 import torch
@@ -236,10 +236,8 @@ def test_a_trainer_that_ends_graphs_by_its_parent_s_module_is_for_tpus():
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_as_people_write_them(name):
-    asked = name.partition(":")[0].split()
     program = PROGRAMS[name]
-    told = {(row, code) for row, code in found(program) if code in asked}
-    assert told == {(row, code) for row, code in marks(program) if code in asked}
+    assert told(name, program) == marks_of(name, program)
 
 
 OF_ACCELERATE = [name for name, program in PROGRAMS.items() if ACCELERATED in program]

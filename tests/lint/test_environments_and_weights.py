@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import found, marks, marks_of, told
 
 from xladoctor.lint import engine
 from xladoctor.lint.run import Plan, lint_files
@@ -444,9 +444,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_others_write_it(name):
     program = PROGRAMS[name]
-    asked = name.partition(":")[0].split()
-    told = {(row, code) for row, code in found(program) if code in asked}
-    assert told == {(row, code) for row, code in marks(program) if code in asked}
+    assert told(name, program) == marks_of(name, program)
 
 
 LOOPS = """\

@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks, marks_in_files, told_in_files
+from rule_helpers import marks_in_files, marks_of, told, told_in_files
 
 XM = """\
 import torch
@@ -1355,9 +1355,7 @@ def main(net, batches, args):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_people_write_it(name):
     program = PROGRAMS[name]
-    asked = name.partition(":")[0].split()
-    told = {(row, code) for row, code in found(program) if code in asked}
-    assert told == {(row, code) for row, code in marks(program) if code in asked}
+    assert told(name, program) == marks_of(name, program)
 
 
 @pytest.mark.parametrize("name", PROJECTS)

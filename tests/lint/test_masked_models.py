@@ -7,7 +7,7 @@ invented. ``# !XLA109`` marks a line on which that rule has to find something.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import marks_of, told
 
 TRAIN = """\
 import torch
@@ -125,8 +125,7 @@ def _mp_fn(index):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_masks_of_transformers(name):
     text = PROGRAMS[name]
-    told = {one for one in found(text) if one[1] == "XLA109"}
-    assert told == {one for one in marks(text) if one[1] == "XLA109"}
+    assert told("XLA109", text) == marks_of("XLA109", text)
 
 
 SLICED = """
@@ -177,5 +176,4 @@ WINDOWS = {
 @pytest.mark.parametrize("name", WINDOWS)
 def test_slices_from_behind(name):
     text = WINDOWS[name].replace("!XLA109", "!XLA322")
-    told = {one for one in found(text) if one[1] == "XLA322"}
-    assert told == {one for one in marks(text) if one[1] == "XLA322"}
+    assert told("XLA322", text) == marks_of("XLA322", text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from model_helpers import marked, model_of
-from rule_helpers import found, marks
+from rule_helpers import marks_of, told
 
 from xladoctor.lint.model import Kind
 
@@ -266,7 +266,5 @@ class Shown(Trainer):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_as_people_write_them(name):
-    asked = name.partition(":")[0].split()
     program = PROGRAMS[name]
-    told = {(row, code) for row, code in found(program) if code in asked}
-    assert told == {(row, code) for row, code in marks(program) if code in asked}
+    assert told(name, program) == marks_of(name, program)

@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import marks_of, told
 
 XLA = """\
 import os
@@ -97,6 +97,25 @@ class Agent:
         mark_step()
         return {"loss": loss.item()}AT
 """
+SAVED = (
+    XLA
+    + """
+from project.data import load
+def _mp_fn(index, rows):
+    device = torch_xla.device()
+    model = torch.nn.Linear(8, 8).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step, (x, y) in enumerate(torch.utils.data.DataLoader(rows, 8)):
+        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
+        if (step + 1) % 4 == 0:
+            STEP
+            optimizer.zero_grad()
+    if xm.is_master_ordinal():
+        xm.save(model.state_dict(), "net.pt")AT
+if __name__ == "__main__":
+    xmp.spawn(_mp_fn, args=(load(),))
+"""
+)
 PROGRAMS = {
     "XLA415 XLA608: a stream that ends": STREAM.replace("AGAIN", "False")
     .replace("AT", "  # !XLA415")
@@ -203,24 +222,9 @@ def _mp_fn(index, rows, checks):
 if __name__ == "__main__":
     xmp.spawn(_mp_fn, args=(load(), load()))
 """,
-    "XLA405: a save of the master where nothing is reduced": XLA
-    + """
-from project.data import load
-def _mp_fn(index, rows):
-    device = torch_xla.device()
-    model = torch.nn.Linear(8, 8).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step, (x, y) in enumerate(torch.utils.data.DataLoader(rows, 8)):
-        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
-        if (step + 1) % 4 == 0:
-            optimizer.step()
-            optimizer.zero_grad()
-            torch_xla.sync()
-    if xm.is_master_ordinal():
-        xm.save(model.state_dict(), "net.pt")
-if __name__ == "__main__":
-    xmp.spawn(_mp_fn, args=(load(),))
-""",
+    "XLA405: a save of the master where nothing is reduced": SAVED.replace(
+        "STEP", "optimizer.step()\n            torch_xla.sync()"
+    ).replace("AT", ""),
     "XLA405 XLA721: flags and the master by functions of the program": XLA
     + """
 def _should_use_xla():
@@ -250,29 +254,13 @@ def _mp_fn(index, steps):
 if __name__ == "__main__":
     xmp.spawn(_mp_fn, args=(1000,))
 """,
-    "XLA405: where a reduction may be pending": XLA
-    + """
-from project.data import load
-def _mp_fn(index, rows):
-    device = torch_xla.device()
-    model = torch.nn.Linear(8, 8).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for step, (x, y) in enumerate(torch.utils.data.DataLoader(rows, 8)):
-        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
-        if (step + 1) % 4 == 0:
-            xm.optimizer_step(optimizer)
-            optimizer.zero_grad()
-    if xm.is_master_ordinal():
-        xm.save(model.state_dict(), "net.pt")  # !XLA405
-if __name__ == "__main__":
-    xmp.spawn(_mp_fn, args=(load(),))
-""",
+    "XLA405: where a reduction may be pending": SAVED.replace(
+        "STEP", "xm.optimizer_step(optimizer)"
+    ).replace("AT", "  # !XLA405"),
 }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_people_write_it(name):
     program = PROGRAMS[name]
-    asked = name.partition(":")[0].split()
-    told = {(row, code) for row, code in found(program) if code in asked}
-    assert told == {(row, code) for row, code in marks(program) if code in asked}
+    assert told(name, program) == marks_of(name, program)

@@ -6,7 +6,7 @@ All programs are invented. ``# !XLA109`` marks a line on which that rule has to 
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import marks_of, told
 
 TOP = """\
 import diffusers
@@ -76,5 +76,4 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_schedulers_of_diffusers(name):
     text = PROGRAMS[name]
-    told = {one for one in found(text) if one[1] == "XLA109"}
-    assert told == {one for one in marks(text) if one[1] == "XLA109"}
+    assert told("XLA109", text) == marks_of("XLA109", text)

@@ -7,7 +7,7 @@ other line may have a finding of a code that is asked for.
 from __future__ import annotations
 
 import pytest
-from rule_helpers import found, marks
+from rule_helpers import found, marks_of, told
 
 XM = """\
 import random
@@ -516,9 +516,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_places_and_lengths(name):
     program = PROGRAMS[name]
-    asked = name.partition(":")[0].split()
-    told = {(row, code) for row, code in found(program) if code in asked}
-    assert told == {(row, code) for row, code in marks(program) if code in asked}
+    assert told(name, program) == marks_of(name, program)
 
 
 ANSWERS = """

@@ -21,6 +21,18 @@ def private_names() -> dict[str, frozenset[str]]:
     return {row["name"]: frozenset(row.get("private", ())) for row in rows}
 
 
+def had_never(dotted: str) -> bool:
+    """Whether no release of a module that is known by heart has had a name.
+
+    Private names of earlier releases than 2.9 count as such.
+    """
+    module, _, name = dotted.rpartition(".")
+    names = module_names().get(module)
+    return not (
+        names is None or name in names or name.startswith("__") or name in private_names()[module]
+    )
+
+
 @functools.cache
 def lost_names() -> dict[str, str]:
     """Private names that torch_xla 2.9 no longer has, and the release without them."""

@@ -27,7 +27,7 @@ from xladoctor.lint.model.needed import needed
 from xladoctor.lint.model.picked import PICKING, newest, picked
 from xladoctor.lint.model.syntax import Binding, Class, Function, Scope, Tree
 from xladoctor.lint.model.unbound import left_out
-from xladoctor.lint.module_names import module_names
+from xladoctor.lint.module_names import had_never
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -273,8 +273,8 @@ class Names:
         if bindings is None:
             return f"builtins.{name}" if name in _BUILTINS else self._unbound.get(name)
         found = self._from_bindings(bindings) or given_back(self._tree, bindings, self._gives)
-        if found is not None and name in HANDED_IN and _is_misspelt(found):
-            return HANDED_IN[name]
+        if found is not None and name in HANDED_IN and had_never(found):
+            return HANDED_IN[name]  # ``import torch_xla.core.q as xm``: told at the import
         return found or self._handed_on(name, bindings)
 
     def _gives(self, call: cst.Call) -> Gives:
@@ -403,16 +403,6 @@ class Names:
             return next((item for item in imports if item.startswith("torch_xla")), imports[0])
         meanings = {self._of_value(item.node) if item.kind == "assign" else None for item in others}
         return meanings.pop() if len(meanings) == 1 else on_xla(others, self._raw)
-
-
-def _is_misspelt(dotted: str) -> bool:
-    """Whether a module is one that torch_xla never had: ``import torch_xla.core.q as xm``.
-
-    The import is told; what it was to be says the name that it gets.
-    """
-    module, _, last = dotted.rpartition(".")
-    known = module_names()
-    return module in known and last not in known[module] and dotted not in known
 
 
 def _asks(node: cst.CSTNode | None) -> bool:

@@ -11,7 +11,7 @@ import libcst as cst
 
 from xladoctor import catalogue
 from xladoctor.findings import Edit, Position
-from xladoctor.lint.module_names import lost_names, module_names, private_names
+from xladoctor.lint.module_names import had_never, lost_names, module_names
 from xladoctor.lint.rewrites.imports import spell
 from xladoctor.lint.rewrites.moves import insert_behind
 
@@ -96,17 +96,14 @@ def _never_had(dotted: str) -> Entry | None:
     Also for a private one that was lost, of which ``tables/api.toml`` says nothing.
     """
     module, _, name = dotted.rpartition(".")
-    names = module_names().get(module)
-    if names is None or name in names or name.startswith("__"):
-        return None
-    if name in private_names()[module]:
+    if not had_never(dotted):
         return None
     lost = lost_names().get(dotted)
     if lost is not None:
         return Entry(
             dotted, "function", removed_in=lost, advice="a public function, if there is one"
         )
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.75)
+    close = difflib.get_close_matches(name, module_names()[module], n=1, cutoff=0.75)
     kept = [one for one in close if (row := entries().get(f"{module}.{one}")) is None or row.new]
     advice = f"{module} has {kept[0]}" if kept else f"look at what {module} has"
     return Entry(dotted, "function", advice=advice, no_fix="the meaning is a guess", never=True)

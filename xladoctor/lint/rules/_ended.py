@@ -10,7 +10,7 @@ from xladoctor.lint.model import Function, Kind, LoopKind, OnXla, walk
 from xladoctor.lint.rules._batches import is_known
 from xladoctor.lint.rules._exact import in_order
 from xladoctor.lint.rules._pending import left_waiting, now_and_then, waits_in_graph
-from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, reduces_gradients
+from xladoctor.lint.rules._protocol import OPTIMIZER_STEP, reduces_gradients, steps_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,22 +86,19 @@ def _steps_without_collectives(model: FileModel, function: Function | None) -> b
 
     (Which is told by XLA302.) ``optimizer.step()`` of each core alone leaves nothing to wait for.
     """
-    if function is None or model.led_by or reduces_gradients(model):
+    if function is None or model.led_by or model.once(_reduces):
         return False
     steps = [loop for loop in model.loops if loop.kind is LoopKind.STEP]
-    taken = [call for loop in steps for call in model.calls_in(loop.node) if _is_plain(model, call)]
-    return (
-        bool(taken)
-        and all(call.function is function for call in taken)
-        and not any(
-            waits_in_graph(part, call) for part in (model, *model.linked) for call in part.calls()
-        )
+    calls = (call for loop in steps for call in model.calls_in(loop.node))
+    taken = {call.function for call in calls if steps_optimizer(model, call)}
+    return taken == {function}
+
+
+def _reduces(model: FileModel) -> bool:
+    """Whether any line of the program may leave a collective in the graph."""
+    return reduces_gradients(model) or any(
+        waits_in_graph(part, call) for part in (model, *model.linked) for call in part.calls()
     )
-
-
-def _is_plain(model: FileModel, call: CallSite) -> bool:
-    held = call.receiver if call.method == "step" else None
-    return held is not None and model.value(held).kind is Kind.OPTIMIZER
 
 
 def _adds_one(model: FileModel, loop: Loop) -> bool:

@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import libcst as cst
 
 from xladoctor import catalogue, patterns
-from xladoctor.lint.model import Class
 from xladoctor.lint.model.knowledge import FSDP_CLASS
 from xladoctor.lint.rules._cuda import runs_with_xla
 from xladoctor.lint.rules._handed_over import handed_over
 from xladoctor.lint.rules._heads import ADAPTERS
+from xladoctor.lint.rules._pretrained import checkpoints, library_class, takes_from
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 from xladoctor.lint.rules._settled import settled
-from xladoctor.lint.rules._sources import the_call
 from xladoctor.lint.rules._tied import made
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Problem
+    from xladoctor.lint.model.problems import Place
     from xladoctor.lint.model.values import Value
 
 _LIBRARY = "transformers."
 _MASK = "attention_mask"
-#: Methods of a class that make a model of it.
-MAKES = frozenset({"from_pretrained", "from_config", "_from_config"})
 #: Classes that make a model of the kind that a checkpoint or a configuration says.
 _AUTO = patterns.lazy(r"^AutoModel(For\w+|WithLMHead)?$")
 _IMPLEMENTATION = "attn_implementation"
@@ -75,14 +74,20 @@ def _by_class() -> dict[str, dict[str, Any]]:
 
 
 @functools.cache
-def _silent() -> frozenset[str]:
-    return frozenset(catalogue.table("masks")["silent"])
+def _by_kind() -> dict[str, dict[str, Any] | None]:
+    """Kinds of model, without what names are joined by, to their rows; None for those that do not.
+
+    Of a kind with two rows the first counts.
+    """
+    rows = {_plain(row["type"]): row for row in reversed(_families())}
+    return {_plain(kind): None for kind in catalogue.table("masks")["silent"]} | rows
 
 
 @functools.cache
 def _types() -> re.Pattern[str]:
     """Kinds of model in the names of checkpoints: "gemma2" of "gemma-2-9b", not of "gemma-2b"."""
-    kinds = sorted({*(row["type"] for row in _families()), *_silent()}, key=len, reverse=True)
+    types = {row["type"] for row in _families()}
+    kinds = sorted(types.union(catalogue.table("masks")["silent"]), key=len, reverse=True)
     written = (r"[-_.]?".join(re.findall(r"[a-z]+|[0-9]+", kind)) for kind in kinds)
     return re.compile("|".join(f"{one}(?![0-9.]*b(?![a-z]))" for one in written))
 
@@ -91,10 +96,45 @@ def _plain(text: str) -> str:
     return re.sub(r"[-_.]", "", text.lower())
 
 
-def asking(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
+def masks_that_are_read(model: FileModel) -> Iterator[Problem]:
+    """``model(ids, attention_mask=mask)``: transformers asks on the host whether it hides any."""
+    told = False
+    for call, asked in _asking(model):
+        loop = costly_loop(model, call.node)
+        if loop is not None:
+            told = True
+            related = [model.place(asked.maker, "made here"), loop_place(model, loop)]
+            yield _problem(model, call.node, asked, often(loop), related)
+    for call, asked in () if told else _asking_under_trainers(model):
+        at_maker = not asked.always and model.is_here(asked.maker)
+        where, other = (asked.maker, call.node) if at_maker else (call.node, asked.maker)
+        related = [model.place(other, "trained here" if at_maker else "made here")]
+        yield _problem(model, where, asked, "in each forward pass", related)
+
+
+def _problem(
+    model: FileModel, node: cst.CSTNode, asked: Asked, when: str, related: list[Place]
+) -> Problem:
+    who = asked.name if asked.sure else f"most models behind {asked.name}"
+    if not asked.always:
+        # Without a mask such a model looks for packed texts, where it keeps no cache.
+        instead = 'give attn_implementation="eager" where the model is made, and the mask as it is'
+    else:
+        instead = "leave attention_mask out where no batch is padded"
+        if not asked.causal:
+            instead += ", or give it as mask[:, None, None, :].bool(), which sdpa attention takes"
+    return model.problem(
+        node,
+        f"{who} {'reads' if asked.sure else 'read'} attention_mask on the host {when}, to see "
+        "whether it hides anything: the host waits and the graph is cut there",
+        suggestion=instead,
+        related=related,
+    )
+
+
+def _asking(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
     """The forward passes of models of transformers, on the device, that read their mask."""
-    imported = model.names.imported()
-    if not any(name.startswith(_LIBRARY) for name in imported) or _has_its_own(model):
+    if not takes_from(model, _LIBRARY) or _has_its_own(model):
         return
     for call in model.calls():
         if call.target is not None or not _gives_mask(model, call):
@@ -110,12 +150,12 @@ def asking(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
 
 def _has_its_own(model: FileModel) -> bool:
     """Whether optimum-neuron or neuronx_distributed puts models of its own in their place."""
-    return any(name.startswith(_OF_NEURON) for name in model.names.imported())
+    return any(takes_from(model, package) for package in _OF_NEURON)
 
 
-def asking_under_trainers(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
+def _asking_under_trainers(model: FileModel) -> Iterator[tuple[CallSite, Asked]]:
     """The Trainers of transformers whose model reads the mask that a tokenizer has made."""
-    if not model.is_xla or not _tokenizes(model) or _has_its_own(model):
+    if not model.is_xla or not model.once(_tokenizes) or _has_its_own(model):
         return
     for call, given in handed_over(model):
         if call.method == "prepare" or not runs_with_xla(model, call.node):
@@ -133,7 +173,7 @@ def _gives_mask(model: FileModel, call: CallSite) -> bool:
     if len(call.positional) > 1:
         return True
     batches = [model.value(one.value) for one in call.node.args if one.star == "**"]
-    return any(not _is_without(one) for one in batches) and _tokenizes(model)
+    return any(not _is_without(one) for one in batches) and model.once(_tokenizes)
 
 
 def _is_without(batch: Value) -> bool:
@@ -203,50 +243,27 @@ def _wraps(call: CallSite) -> bool:
 
 
 def _of_maker(model: FileModel, maker: cst.Call) -> Asked | None:
+    name = library_class(model, maker, _LIBRARY)
+    if name is None:
+        return None
     home = model.file_with(maker)
     call = home.call(maker)
-    makes = call.receiver if call.method in MAKES else maker.func
-    if makes is None or isinstance(call.target, Class):
-        return None
-    dotted = home.name(makes) or ""
-    name = dotted.rpartition(".")[2]
-    if not dotted.startswith(_LIBRARY):
-        return None
-    row = _by_class().get(name)
-    sure = True
+    row, sure = _by_class().get(name), True
     if row is None and _AUTO.search(name):
         kind = _kind(home, call)
-        if kind in _silent():
-            return None
-        row = next((one for one in _families() if one["type"] == kind), None)
-        sure = row is not None
-        row = row or {"eager": True}
-    if row is None:
-        return None
-    if not row["eager"] and _is_written_out(home, call):
+        sure = kind in _by_kind()
+        row = _by_kind().get(kind, {"eager": True})
+    if row is None or (not row["eager"] and _is_written_out(home, call)):
         return None
     return Asked(name, sure, row["eager"], maker)
 
 
-def checkpoints(model: FileModel, call: CallSite) -> Sequence[object]:
-    """The names of the checkpoints that a model may be of, or whose configuration it has."""
-    read = call.argument(0, "pretrained_model_name_or_path")
-    read = read or call.argument(0, "config")
-    config = the_call(model, read) if read is not None else None
-    if config is not None and config.method == "from_pretrained":
-        read = config.argument(0, "pretrained_model_name_or_path")
-    names = settled(model, read) if read is not None else ()
-    return names if all(isinstance(name, str) for name in names) else ()
-
-
-def _kind(model: FileModel, call: CallSite) -> str | None:
-    """The kind of model that a checkpoint is of, by its name."""
-    names = checkpoints(model, call)
-    found = [_types().search(str(name).rpartition("/")[2].lower()) for name in names]
-    kinds = {_plain(match[0]) if match is not None else None for match in found}
-    plain = kinds.pop() if len(kinds) == 1 else None
-    every = (*(row["type"] for row in _families()), *_silent())
-    return next((kind for kind in every if _plain(kind) == plain), None)
+def _kind(model: FileModel, call: CallSite) -> str:
+    """The kind of model that a checkpoint is of, by its name; "" if that does not tell."""
+    names = (name.rpartition("/")[2].lower() for name in checkpoints(model, call))
+    found = [_types().search(name) for name in names]
+    kinds = {_plain(match[0]) if match is not None else "" for match in found}
+    return kinds.pop() if len(kinds) == 1 else ""
 
 
 def _is_written_out(model: FileModel, call: CallSite) -> bool:

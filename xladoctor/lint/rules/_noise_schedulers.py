@@ -10,15 +10,16 @@ import libcst as cst
 from xladoctor import catalogue
 from xladoctor.lint.model import Kind
 from xladoctor.lint.rules._exact import same_name
+from xladoctor.lint.rules._pretrained import library_class, takes_from
+from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 from xladoctor.lint.rules._sources import sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from xladoctor.lint.model import CallSite, FileModel
+    from xladoctor.lint.model import CallSite, FileModel, Problem
 
 _PACKAGE = "diffusers."
-_MAKES = frozenset({"from_pretrained", "from_config"})
 
 
 class Looked(NamedTuple):
@@ -41,7 +42,31 @@ def _rows() -> dict[str, dict[str, Any]]:
     return {name: row for row in rows for name in row["classes"]}
 
 
-def noisy(model: FileModel) -> Iterator[Looked]:
+def steps_that_are_looked_up(model: FileModel) -> Iterator[Problem]:
+    """Schedulers of diffusers that look time steps up on the host."""
+    for found in _noisy(model):
+        loop = costly_loop(model, found.call.node)
+        if loop is not None:
+            yield model.problem(
+                found.call.node,
+                f"{found.name} looks each time step up on the host: one read for each sample of "
+                f"the batch, {often(loop)}",
+                suggestion="take the noise levels from a table on the device (sigmas[indices]), or "
+                f"DDPMScheduler.{found.call.method}, which reads nothing",
+                related=[loop_place(model, loop)],
+            )
+    for found, asks in _placed_steps(model):
+        reads = "1 read" if found.row["step"] == 1 else f"{found.row['step']} reads"
+        yield model.problem(
+            found.call.node,
+            f"the time steps are put on the device, and {found.name}.step asks for them on the "
+            f"host: {reads} in each step of the denoising, each a wait for the device",
+            suggestion="leave device out: the time steps stay on the host, and nothing is read",
+            related=[model.place(asks.node, "asks for them")],
+        )
+
+
+def _noisy(model: FileModel) -> Iterator[Looked]:
     """``scheduler.add_noise(latents, noise, timesteps)`` that looks each time step up."""
     methods = {name for row in _rows().values() for name in row.get("noise", ())}
     for found in _called(model, methods):
@@ -52,12 +77,11 @@ def noisy(model: FileModel) -> Iterator[Looked]:
             yield found
 
 
-def placed_steps(model: FileModel) -> Iterator[tuple[Looked, CallSite]]:
+def _placed_steps(model: FileModel) -> Iterator[tuple[Looked, CallSite]]:
     """``scheduler.set_timesteps(50, device=device)``, and the ``step`` that asks for them."""
     steps = [*_called(model, {"step"})]
     for found in _called(model, {"set_timesteps"}) if steps else ():
-        device = found.call.keywords.get("device")
-        device = device or found.call.argument(1, "device")
+        device = found.call.argument(1, "device")
         if device is None or model.value(device).kind is not Kind.DEVICE:
             continue
         asks = next(
@@ -68,7 +92,7 @@ def placed_steps(model: FileModel) -> Iterator[tuple[Looked, CallSite]]:
 
 
 def _called(model: FileModel, methods: set[str]) -> Iterator[Looked]:
-    if not any(name.startswith(_PACKAGE) for name in model.names.imported()):
+    if not takes_from(model, _PACKAGE):
         return
     for call in model.methods(*methods):
         name = _class(model, call.receiver) if call.receiver is not None else None
@@ -79,15 +103,8 @@ def _called(model: FileModel, methods: set[str]) -> Iterator[Looked]:
 
 def _class(model: FileModel, held: cst.BaseExpression) -> str | None:
     """The class of diffusers that an object is of, if all that it may be is of one."""
-    names = {_made(model, one) for one in sources(model, held) or ()}
+    names = {
+        library_class(model, one, _PACKAGE) if isinstance(one, cst.Call) else None
+        for one in sources(model, held) or ()
+    }
     return names.pop() if len(names) == 1 else None
-
-
-def _made(model: FileModel, node: cst.BaseExpression) -> str | None:
-    if not isinstance(node, cst.Call):
-        return None
-    home = model.file_with(node)
-    call = home.call(node)
-    makes = call.receiver if call.method in _MAKES else node.func
-    dotted = (home.name(makes) or "") if makes is not None else ""
-    return dotted.rpartition(".")[2] if dotted.startswith(_PACKAGE) else None

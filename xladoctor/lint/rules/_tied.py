@@ -11,7 +11,7 @@ import libcst as cst
 from xladoctor import catalogue, patterns
 from xladoctor.lint.model import Class
 from xladoctor.lint.rules._drawn import makers_of
-from xladoctor.lint.rules._settled import settled
+from xladoctor.lint.rules._pretrained import checkpoints, makes
 from xladoctor.lint.rules._sources import sources, the_call
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ _LIBRARY = "transformers."
 _AUTO = patterns.lazy(
     r"^(AutoModelFor(MaskedLM|CausalLM|Seq2SeqLM|SpeechSeq2Seq)|AutoModelWithLMHead)$"
 )
-#: Methods of a class that make a model of it.
-_MAKES = frozenset({"from_pretrained", "from_config", "_from_config"})
 #: Layers that a class of the program may put in the place of the one that is tied, and methods
 #: that say what is.
 _HEADS = frozenset({"lm_head", "cls", "proj_out", "shared", "generator_lm_head"})
@@ -91,10 +89,10 @@ def tied_by(model: FileModel, maker: cst.Call) -> str | None:
         if owner is None:
             return _held(home, call.target)
     else:
-        makes = call.receiver if call.method in _MAKES else maker.func
-        if makes is not None and _is_nano_gpt(home, makes):
+        cls = makes(call)
+        if cls is not None and _is_nano_gpt(home, cls):
             return "nanoGPT's GPT"
-        owner = _of_library(home, makes) if makes is not None else None
+        owner = _of_library(home, cls) if cls is not None else None
     if owner is None:
         return None
     row = _by_class().get(owner)
@@ -104,21 +102,21 @@ def tied_by(model: FileModel, maker: cst.Call) -> str | None:
     return owner if _is_told(home, call, by) else None
 
 
-def _is_nano_gpt(model: FileModel, makes: cst.BaseExpression) -> bool:
+def _is_nano_gpt(model: FileModel, cls: cst.BaseExpression) -> bool:
     """``from model import GPTConfig, GPT``, of a file that is not given: one that is, is read."""
     imported = model.names.imported()
-    return model.name(makes) == _NANO_GPT[0] and all(name in imported for name in _NANO_GPT)
+    return model.name(cls) == _NANO_GPT[0] and all(name in imported for name in _NANO_GPT)
 
 
-def _of_library(model: FileModel, makes: cst.BaseExpression) -> str | None:
+def _of_library(model: FileModel, cls: cst.BaseExpression) -> str | None:
     """The last part of the name of a class of transformers, or of the one that a class is built on.
 
     None for a class of the program that puts in its own last layer, or says what it ties.
     """
-    name = model.name(makes) or ""
+    name = model.name(cls) or ""
     if name.startswith(_LIBRARY):
         return name.rpartition(".")[2]
-    own = model.value(makes).makes
+    own = model.value(cls).makes
     return _base(model, next(iter(own))) if len(own) == 1 else None
 
 
@@ -168,8 +166,5 @@ def _is_told(model: FileModel, call: CallSite, by: str) -> bool:
 
 def _is_named(model: FileModel, call: CallSite) -> bool:
     """Whether what is read is named, and all that it may be is known to tie its weights."""
-    read = call.argument(0, "pretrained_model_name_or_path")
-    names = settled(model, read) if read is not None else ()
-    return bool(names) and all(
-        isinstance(name, str) and _checkpoints().search(name) is not None for name in names
-    )
+    names = checkpoints(model, call)
+    return bool(names) and all(_checkpoints().search(name) is not None for name in names)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from xladoctor import catalogue, patterns
 from xladoctor.lint.model import Kind
-from xladoctor.lint.rules._masked_models import MAKES, checkpoints, makers
+from xladoctor.lint.rules._masked_models import makers
+from xladoctor.lint.rules._pretrained import checkpoints, library_class, takes_from
 from xladoctor.lint.rules._reads import costly_loop
 from xladoctor.lint.rules._sources import the_call
 
@@ -25,7 +26,7 @@ _SAYS = patterns.lazy(r"\buse_cache\b|gradient_checkpointing")
 
 def windowed(model: FileModel) -> Iterator[tuple[CallSite, cst.Call, dict[str, Any]]]:
     """The forward passes in loops that fill such a cache, what makes the model, and its row."""
-    if not any(name.startswith(_LIBRARY) for name in model.names.imported()):
+    if not takes_from(model, _LIBRARY):
         return
     if any(_SAYS.search(part.text) for part in (model, *model.linked)):
         return
@@ -34,27 +35,22 @@ def windowed(model: FileModel) -> Iterator[tuple[CallSite, cst.Call, dict[str, A
         if call.target is not None or held.kind is not Kind.MODEL or not held.on_device:
             continue
         found = [(maker, _row(model, maker)) for maker in makers(model, call.node.func)]
-        first = found[0] if found else None
-        if first is None or any(row is None for _, row in found):
-            continue
-        maker, row = first
-        if row is not None and costly_loop(model, call.node) is not None:
-            yield call, maker, row
+        known = [(maker, row) for maker, row in found if row is not None]
+        if known and known == found and costly_loop(model, call.node) is not None:
+            yield call, *known[0]
 
 
 def _row(model: FileModel, maker: cst.Call) -> dict[str, Any] | None:
+    name = library_class(model, maker, _LIBRARY)
+    if name is None:
+        return None
     home = model.file_with(maker)
     call = home.call(maker)
-    makes = call.receiver if call.method in MAKES else maker.func
-    dotted = (home.name(makes) or "") if makes is not None else ""
-    name = dotted.rpartition(".")[2]
-    if not dotted.startswith(_LIBRARY):
-        return None
+    names = checkpoints(home, call)
     for row in catalogue.rows("windows", "family"):
         own = name.startswith((f"{row['classes']}For", f"{row['classes']}Model"))
         if not own and not name.startswith("AutoModel"):
             continue
-        names = checkpoints(home, call)
         if names and all(_is_one(row, one) for one in names):
             return row
         if own and not names and _is_new(home, call, row):
@@ -62,9 +58,9 @@ def _row(model: FileModel, maker: cst.Call) -> dict[str, Any] | None:
     return None
 
 
-def _is_one(row: dict[str, Any], name: object) -> bool:
+def _is_one(row: dict[str, Any], name: str) -> bool:
     pattern = row.get("checkpoints")
-    last = str(name).rpartition("/")[2].lower()
+    last = name.rpartition("/")[2].lower()
     return pattern is not None and re.fullmatch(pattern, last) is not None
 
 

@@ -12,8 +12,8 @@ from xladoctor.lint.rules import rule
 from xladoctor.lint.rules._constants import constant
 from xladoctor.lint.rules._exact import made_by, same_name
 from xladoctor.lint.rules._generation import generated
-from xladoctor.lint.rules._masked_models import Asked, asking, asking_under_trainers
-from xladoctor.lint.rules._noise_schedulers import noisy, placed_steps
+from xladoctor.lint.rules._masked_models import masks_that_are_read
+from xladoctor.lint.rules._noise_schedulers import steps_that_are_looked_up
 from xladoctor.lint.rules._own_reads import checks_for_nan, checks_labels, counting
 from xladoctor.lint.rules._reads import costly_loop, loop_place, often
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from xladoctor.lint.model import CallSite, FileModel, Problem
-    from xladoctor.lint.model.problems import Place
 
 #: Function to what it reads for, and what to write instead. Measured (tables/ops.toml).
 _READERS = {
@@ -116,8 +115,8 @@ def hidden_host_read(model: FileModel) -> Iterator[Problem]:
     yield from _of_norms(model)
     yield from _membership(model)
     yield from _each_token(model)
-    yield from _of_masks(model)
-    yield from _of_timesteps(model)
+    yield from masks_that_are_read(model)
+    yield from steps_that_are_looked_up(model)
     yield from _of_the_bar(model)
     yield from _watched(model) if model.is_xla else ()
 
@@ -258,66 +257,6 @@ def _each_token(model: FileModel) -> Iterator[Problem]:
             "mask on the device",
             related=writing.related,
         )
-
-
-def _of_timesteps(model: FileModel) -> Iterator[Problem]:
-    """Schedulers of diffusers that look time steps up on the host."""
-    for found in noisy(model):
-        loop = costly_loop(model, found.call.node)
-        if loop is not None:
-            yield model.problem(
-                found.call.node,
-                f"{found.name} looks each time step up on the host: one read for each sample of "
-                f"the batch, {often(loop)}",
-                suggestion="take the noise levels from a table on the device (sigmas[indices]), or "
-                f"DDPMScheduler.{found.call.method}, which reads nothing",
-                related=[loop_place(model, loop)],
-            )
-    for found, asks in placed_steps(model):
-        reads = "1 read" if found.row["step"] == 1 else f"{found.row['step']} reads"
-        yield model.problem(
-            found.call.node,
-            f"the time steps are put on the device, and {found.name}.step asks for them on the "
-            f"host: {reads} in each step of the denoising, each a wait for the device",
-            suggestion="leave device out: the time steps stay on the host, and nothing is read",
-            related=[model.place(asks.node, "asks for them")],
-        )
-
-
-def _of_masks(model: FileModel) -> Iterator[Problem]:
-    """``model(ids, attention_mask=mask)``: transformers asks on the host whether it hides any."""
-    told = False
-    for call, asked in asking(model):
-        loop = costly_loop(model, call.node)
-        if loop is not None:
-            told = True
-            related = [model.place(asked.maker, "made here"), loop_place(model, loop)]
-            yield _of_mask(model, call.node, asked, often(loop), related)
-    for call, asked in () if told else asking_under_trainers(model):
-        at_maker = not asked.always and model.is_here(asked.maker)
-        where, other = (asked.maker, call.node) if at_maker else (call.node, asked.maker)
-        related = [model.place(other, "trained here" if at_maker else "made here")]
-        yield _of_mask(model, where, asked, "in each forward pass", related)
-
-
-def _of_mask(
-    model: FileModel, node: cst.CSTNode, asked: Asked, when: str, related: list[Place]
-) -> Problem:
-    who = asked.name if asked.sure else f"most models behind {asked.name}"
-    if not asked.always:
-        # Without a mask such a model looks for packed texts, where it keeps no cache.
-        instead = 'give attn_implementation="eager" where the model is made, and the mask as it is'
-    else:
-        instead = "leave attention_mask out where no batch is padded"
-        if not asked.causal:
-            instead += ", or give it as mask[:, None, None, :].bool(), which sdpa attention takes"
-    return model.problem(
-        node,
-        f"{who} {'reads' if asked.sure else 'read'} attention_mask on the host {when}, to see "
-        "whether it hides anything: the host waits and the graph is cut there",
-        suggestion=instead,
-        related=related,
-    )
 
 
 def _copied_meter(model: FileModel, call: CallSite) -> bool:
